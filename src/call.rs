@@ -1,0 +1,163 @@
+//! One call of a user's in progress: its deadline, the one place where its
+//! thread sleeps, and how others wake it or end it. Knows nothing of what the
+//! call is about.
+
+use std::os::fd::RawFd;
+
+use crate::error::Status;
+use crate::sync::{Condvar, Mutex};
+use crate::sys::clock::Instant;
+use crate::sys::socket;
+
+/// A call in progress.
+#[derive(Debug)]
+pub(crate) struct Call {
+    deadline: Instant,
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Why the call must end now. Set once.
+    interrupted: Option<Status>,
+    /// The socket at which the call's thread is, if it is at one.
+    socket: Option<RawFd>,
+}
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(crate) enum Waited<T> {
+    /// What was waited for is there.
+    Ready(T),
+    /// The instant came first.
+    Late,
+    /// The call must end.
+    Interrupted(Status),
+}
+
+impl Call {
+    pub(crate) fn new(deadline: Instant) -> Call {
+        Call { deadline, state: Mutex::default(), bell: Condvar::new() }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Why the call must end now, if it must.
+    pub(crate) fn interruption(&self) -> Option<Status> {
+        self.state.lock().interrupted
+    }
+
+    /// Ends the call: wakes its thread where it sleeps, and shuts down the
+    /// socket where it is blocked. The first reason stands.
+    pub(crate) fn interrupt(&self, why: Status) {
+        let mut state = self.state.lock();
+        state.interrupted.get_or_insert(why);
+        if let Some(fd) = state.socket {
+            // Under the mutex: the descriptor is open as long as it stands in
+            // `state`, so a later one of the same number is never hit.
+            socket::shut_down(fd);
+        }
+        self.bell.wake_all();
+    }
+
+    /// Has the sleeping thread look again at what it waits for. To be called
+    /// after that was changed.
+    pub(crate) fn wake(&self) {
+        // The empty critical section orders the change before the sleeper's
+        // look or after its going to sleep: no wake-up is lost in between.
+        drop(self.state.lock());
+        self.bell.wake_all();
+    }
+
+    /// Sleeps until `look` finds something, until `until` or the call's own
+    /// deadline, or until the call must end. `look` runs under the call's
+    /// mutex: it may take other locks for a moment, but not this call's.
+    pub(crate) fn wait<T>(&self, until: Instant, mut look: impl FnMut() -> Option<T>) -> Waited<T> {
+        let until = until.min(self.deadline);
+        let mut state = self.state.lock();
+        loop {
+            // Looked at first: what has been handed to this call is taken
+            // along even when its time has come, and never left behind.
+            if let Some(found) = look() {
+                return Waited::Ready(found);
+            }
+            if let Some(why) = state.interrupted {
+                return Waited::Interrupted(why);
+            }
+            if until.has_passed() {
+                return Waited::Late;
+            }
+            state = self.bell.wait_until(state, until);
+        }
+    }
+
+    /// Runs `io` at the socket `fd`; an interruption shuts the socket down,
+    /// also one that came before.
+    pub(crate) fn at_socket<T>(&self, fd: RawFd, io: impl FnOnce() -> T) -> T {
+        let mut state = self.state.lock();
+        if state.interrupted.is_some() {
+            socket::shut_down(fd);
+        }
+        state.socket = Some(fd);
+        drop(state);
+        let leave = LeaveSocket(self);
+        let result = io();
+        drop(leave);
+        result
+    }
+}
+
+/// Takes the socket out of the call again, also when the I/O panics.
+struct LeaveSocket<'a>(&'a Call);
+
+impl Drop for LeaveSocket<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().socket = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sync::Arc;
+    use crate::sys::thread;
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_not_before() {
+        let start = Instant::now();
+        let call = Call::new(start.after(Duration::from_millis(30)));
+        assert!(matches!(call.wait(Instant::NEVER, || None::<()>), Waited::Late));
+        assert!(Instant::now().since(start) >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn what_is_there_is_taken_even_after_an_interruption() {
+        let call = Call::new(Instant::now());
+        call.interrupt(Status::Cancelled);
+        call.interrupt(Status::Closed);
+        assert!(matches!(call.wait(Instant::NEVER, || Some(1)), Waited::Ready(1)));
+        let ended = call.wait(Instant::NEVER, || None::<()>);
+        assert!(matches!(ended, Waited::Interrupted(Status::Cancelled)));
+    }
+
+    #[test]
+    fn a_wake_up_is_never_lost() {
+        for _ in 0..200 {
+            let call = Arc::new(Call::new(Instant::NEVER));
+            let slot = Arc::new(Mutex::new(None));
+            let (other, theirs) = (Arc::clone(&call), Arc::clone(&slot));
+            let waker = thread::start("waker", move || {
+                *theirs.lock() = Some(7);
+                other.wake();
+            });
+            let got = call.wait(Instant::NEVER, || slot.lock().take());
+            assert!(matches!(got, Waited::Ready(7)));
+            waker.unwrap().join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The client: one for a process and a database. Opens without a word to the
+//! server, lends its sessions to calls, and on closing releases what it holds.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::call::Call;
+use crate::error::{Error, Result, Status};
+use crate::grant::{Grant, LostCause, Phase};
+use crate::key::Key;
+use crate::kinds::lease::{Leases, Request};
+use crate::lock::Lock;
+use crate::options::{AcquireOptions, ClientOptions, Wait};
+use crate::resolve::Resolver;
+use crate::session::connect::Connector;
+use crate::session::pool::Pool;
+use crate::sql::Names;
+use crate::sync::{Arc, Mutex, Weak};
+use crate::sys::clock::Instant;
+use crate::sys::{fork, host};
+use crate::url;
+
+/// How long closing takes at the most.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A client of one database. Clones are the same client; it is closed when the
+/// last one is dropped, or by [`Client::close`].
+#[derive(Clone)]
+pub struct Client(Arc<Owner>);
+
+/// Closes the client when its last clone goes; locks do not count.
+struct Owner(Arc<Shared>);
+
+/// What a client and its locks share.
+pub(crate) struct Shared {
+    generation: u64,
+    pub(crate) leases: Leases,
+    calls: Mutex<HashMap<u64, Arc<Call>>>,
+    next_call: AtomicU64,
+    /// Every grant that has not been released, by its hold id.
+    grants: Mutex<HashMap<[u8; 16], Arc<Grant>>>,
+    closed: AtomicBool,
+    /// A call panicked: nothing can be relied on any more.
+    broken: AtomicBool,
+}
+
+/// Options of a client; what is not set is taken from the URL, or has its
+/// default. Made by [`Client::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    pub(crate) options: ClientOptions,
+}
+
+impl Builder {
+    /// The name of the program, for people; at most 64 bytes.
+    pub fn application(mut self, name: impl AsRef<[u8]>) -> Builder {
+        self.options.application = Some(name.as_ref().to_vec());
+        self
+    }
+
+    /// Keys of different namespaces are different locks; at most 64 bytes.
+    pub fn namespace(mut self, name: impl AsRef<[u8]>) -> Builder {
+        self.options.namespace = Some(name.as_ref().to_vec());
+        self
+    }
+
+    /// What the tables' names begin with; `dl_` by default.
+    pub fn table_prefix(mut self, prefix: impl Into<String>) -> Builder {
+        self.options.table_prefix = Some(prefix.into());
+        self
+    }
+
+    /// How long one connect, and each step of a log-in, may take; 5 s by default.
+    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
+        self.options.connect_timeout = Some(limit);
+        self
+    }
+
+    /// How long one reply is waited for; 5 s by default.
+    pub fn io_timeout(mut self, limit: Duration) -> Builder {
+        self.options.io_timeout = Some(limit);
+        self
+    }
+
+    /// The TTL of leases that name none; 30 s by default.
+    pub fn default_ttl(mut self, ttl: Duration) -> Builder {
+        self.options.default_ttl = Some(ttl);
+        self
+    }
+
+    /// The most connections at a time; 8 by default.
+    pub fn max_connections(mut self, count: u32) -> Builder {
+        self.options.max_connections = Some(count);
+        self
+    }
+
+    /// Whether missing tables are made; yes by default.
+    pub fn create_schema(mut self, yes: bool) -> Builder {
+        self.options.create_schema = Some(yes);
+        self
+    }
+
+    /// Opens a client. Talks to no server: a wrong address or password shows
+    /// at the first call that needs one.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for a URL or an option that cannot be.
+    pub fn open(self, url: &str) -> Result<Client> {
+        fork::register();
+        let (target, from_url) = url::parse(url)?;
+        let settings = self.options.or(from_url).complete()?;
+        let names = Names::new(&target.database, &settings.table_prefix);
+        let connector = Arc::new(Connector { target, settings, names });
+        let leases = Leases {
+            pool: Arc::new(Pool::new(Arc::clone(&connector))),
+            resolver: Arc::new(Resolver::new(Arc::clone(&connector))),
+            connector,
+            host: host::name(),
+            pid: host::pid(),
+        };
+        Ok(Client(Arc::new(Owner(Arc::new(Shared {
+            generation: fork::generation(),
+            leases,
+            calls: Mutex::default(),
+            next_call: AtomicU64::new(0),
+            grants: Mutex::default(),
+            closed: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        })))))
+    }
+}
+
+impl Client {
+    /// Options to open a client with.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Opens a client with the URL's options and the defaults.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for a URL that cannot be.
+    pub fn open(url: &str) -> Result<Client> {
+        Client::builder().open(url)
+    }
+
+    /// Makes one round trip to the server, within `timeout`.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if it was not reached in time; CONFIG if it does not let us
+    /// in, or its tables are not ours; CLOSED, FORKED.
+    pub fn ping(&self, timeout: Duration) -> Result<()> {
+        self.shared().check()?;
+        let call = self.shared().begin(Instant::now().after(timeout));
+        self.shared().leases.ping(call.as_ref())
+    }
+
+    /// Makes one try: `None` if someone else has the lock.
+    ///
+    /// # Errors
+    /// As [`Client::acquire`].
+    pub fn try_acquire(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: &AcquireOptions,
+    ) -> Result<Option<Lock>> {
+        let options = options.clone().wait(Duration::ZERO);
+        match self.acquire(key, &options) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(error) if error.status() == Status::NotAcquired => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires a lock, waiting as long as the options say. Blocks until then.
+    ///
+    /// # Errors
+    /// TIMED_OUT or (for a single try) NOT_ACQUIRED if someone else has it;
+    /// CANCELLED by its token; UNAVAILABLE if the server was not reached;
+    /// SERVER, CONFIG, INVALID_ARGUMENT, UNSUPPORTED, CLOSED, FORKED.
+    pub fn acquire(&self, key: impl AsRef<[u8]>, options: &AcquireOptions) -> Result<Lock> {
+        let shared = self.shared();
+        shared.check()?;
+        options.check()?;
+        let key = Key::new(key.as_ref())?;
+        let settings = &shared.leases.connector.settings;
+        let ttl = options.ttl.unwrap_or(settings.default_ttl);
+        let deadline = match options.wait {
+            Wait::Try => Instant::now().after(settings.io_timeout.min(ttl)),
+            Wait::For(limit) => Instant::now().after(limit),
+            Wait::Forever => Instant::NEVER,
+        };
+        let call = shared.begin(deadline);
+        let call = call.as_ref();
+        if let Some(cancel) = &options.cancel {
+            cancel.attach(call);
+        }
+        if let Some(owner) = &options.owner
+            && let Some(lock) = shared.join(call, &key, owner, ttl)?
+        {
+            return Ok(lock);
+        }
+        let request = Request {
+            key: &key,
+            owner: options.owner.as_deref(),
+            note: &options.note,
+            ttl,
+            one_try: options.wait == Wait::Try,
+        };
+        let granted = shared.leases.acquire(call, &request)?;
+        let owner = options.owner.clone();
+        let grant = Grant::new(key, owner, granted.token, granted.hold, ttl, granted.deadline);
+        Ok(shared.keep(grant))
+    }
+
+    /// Releases what is held, ends every call with CLOSED, and joins the
+    /// client's threads, within 2 s. Locks of this client are lost from then on.
+    pub fn close(&self) {
+        self.shared().close();
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("target", &self.shared().leases.connector.target).finish()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A call in progress, in the client's list for as long as this lives.
+pub(crate) struct Begun {
+    shared: Weak<Shared>,
+    number: u64,
+    call: Arc<Call>,
+}
+
+impl Begun {
+    pub(crate) fn as_ref(&self) -> &Arc<Call> {
+        &self.call
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.calls.lock().remove(&self.number);
+        }
+    }
+}
+
+impl Shared {
+    /// True in a forked child. To be asked before anything else: the child has
+    /// the mutexes as they were, perhaps locked by threads it does not have.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Whether calls may go on.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_forked() {
+            let text = "the client was opened before a fork, in the parent";
+            return Err(Error::new(Status::Forked, text));
+        }
+        if self.broken.load(Ordering::Acquire) {
+            return Err(Error::new(Status::Internal, "an earlier call panicked"));
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(Status::Closed, "the client is closed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mark_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    /// Enters a call into the list of those that closing ends.
+    pub(crate) fn begin(self: &Arc<Shared>, deadline: Instant) -> Begun {
+        let call = Arc::new(Call::new(deadline));
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        self.calls.lock().insert(number, Arc::clone(&call));
+        // Looked at after the entry: closing either finds the call, or had
+        // said so before.
+        if self.closed.load(Ordering::Acquire) {
+            call.interrupt(Status::Closed);
+        }
+        Begun { shared: Arc::downgrade(self), number, call }
+    }
+
+    /// The deadline of a call that has none of its own.
+    pub(crate) fn io_deadline(&self) -> Instant {
+        Instant::now().after(self.leases.connector.settings.io_timeout)
+    }
+
+    /// A handle on a new grant.
+    fn keep(self: &Arc<Shared>, grant: Grant) -> Lock {
+        let grant = Arc::new(grant);
+        self.grants.lock().insert(grant.hold, Arc::clone(&grant));
+        if self.closed.load(Ordering::Acquire) {
+            // Closing has gone through the list already.
+            grant.lost(LostCause::Closed);
+        }
+        Lock::new(Arc::clone(self), grant)
+    }
+
+    /// One more handle on a grant that the same owner has through this client:
+    /// without SQL where the lease that is asked for ends within the margin of
+    /// the one that is held, else by a renewal.
+    fn join(
+        self: &Arc<Shared>,
+        call: &Arc<Call>,
+        key: &Key,
+        owner: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<Lock>> {
+        let found = self.grants.lock().values().find_map(|grant| {
+            let same = grant.key == *key && grant.owner.as_deref() == Some(owner);
+            (same && grant.join()).then(|| Arc::clone(grant))
+        });
+        let Some(grant) = found else { return Ok(None) };
+        let lock = Lock::new(Arc::clone(self), Arc::clone(&grant));
+        let wanted = crate::grant::deadline(Instant::now(), ttl);
+        let margin = (ttl / 20).min(Duration::from_millis(100));
+        if wanted.since(grant.deadline()) <= margin {
+            return Ok(Some(lock));
+        }
+        match grant.turn(call) {
+            Ok(turn) => {
+                let renewed = self.leases.renew(call, &grant, ttl);
+                drop(turn);
+                match renewed {
+                    Ok(()) => Ok(Some(lock)),
+                    // Lost just now: acquired like any other.
+                    Err(error) if error.status() == Status::NotHeld => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(Some(status)) => Err(crate::kinds::lease::ended(status)),
+            Err(None) => Ok(None),
+        }
+    }
+
+    /// A grant has ended.
+    pub(crate) fn forget(&self, grant: &Grant) {
+        self.grants.lock().remove(&grant.hold);
+    }
+
+    /// The last handle was dropped unreleased: the resolver releases it.
+    pub(crate) fn abandon(&self, grant: &Grant) {
+        self.forget(grant);
+        if matches!(grant.phase(), Phase::Held | Phase::Ending) {
+            grant.ending();
+            self.leases.give_back(grant, grant.ttl);
+        }
+    }
+
+    /// See [`Client::close`].
+    pub(crate) fn close(self: &Arc<Shared>) {
+        if self.is_forked() || self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let stop_at = Instant::now().after(CLOSE_LIMIT);
+        let calls: Vec<Arc<Call>> = self.calls.lock().values().cloned().collect();
+        for call in calls {
+            call.interrupt(Status::Closed);
+        }
+        let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
+        for grant in grants {
+            if matches!(grant.phase(), Phase::Held | Phase::Ending) {
+                grant.lost(LostCause::Closed);
+                self.leases.give_back(&grant, grant.ttl);
+            }
+        }
+        self.leases.pool.close();
+        self.leases.resolver.close(stop_at);
+        self.leases.pool.join(stop_at);
+    }
+}

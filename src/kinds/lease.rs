@@ -1,0 +1,543 @@
+//! The lease kind: acquire, renew and release against the row, with every
+//! answer that a server or a broken connection can give.
+
+use std::time::Duration;
+
+use crate::call::{Call, Waited};
+use crate::error::{Error, Result, Status};
+use crate::grant::{self, Grant, LostCause};
+use crate::key::Key;
+use crate::random;
+use crate::resolve::{self, Leftover, Resolver, Unknown};
+use crate::session::connect::Connector;
+use crate::session::failure::{Class, Failure, Refusal};
+use crate::session::pool::{NoSession, Pool};
+use crate::session::{Cells, Session};
+use crate::sql::lease::{self as statement, LATE, Row};
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+use crate::wait::backoff::Backoff;
+
+/// For how long a single try goes on where the row is locked by somebody's
+/// transaction: MySQL's least wait for a row.
+const TRY_BLOCKED: Duration = Duration::from_secs(1);
+/// How often a single try begins anew where a session or a table was not
+/// what it seemed.
+const TRY_UNREADY: u32 = 3;
+
+/// What the lease statements need of a client.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) host: Vec<u8>,
+    pub(crate) pid: u32,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) owner: Option<&'a [u8]>,
+    pub(crate) note: &'a [u8],
+    pub(crate) ttl: Duration,
+    pub(crate) one_try: bool,
+}
+
+/// A lease as it was granted.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) token: u64,
+    pub(crate) hold: [u8; 16],
+    pub(crate) deadline: Instant,
+}
+
+/// How one attempt ended.
+enum Tried {
+    Granted(Granted),
+    /// Someone has it for this long still.
+    Held(Duration),
+    /// The row is locked by a transaction.
+    Blocked(Error),
+    /// This session, server or reply was no good; another may be.
+    Unready(Error),
+    /// Trying again cannot help.
+    Failed(Error),
+    /// The call must end.
+    Ended(Status),
+}
+
+/// What was seen on the way, for the answer at the deadline.
+struct Seen {
+    held: bool,
+    unready: u32,
+    error: Option<Error>,
+}
+
+impl Leases {
+    /// Acquires a lease, or says why not by the call's deadline.
+    pub(crate) fn acquire(&self, call: &Arc<Call>, request: &Request<'_>) -> Result<Granted> {
+        let begun = Instant::now();
+        let mut backoff = Backoff::new();
+        let mut seen = Seen { held: false, unready: 0, error: None };
+        loop {
+            let pause = match self.attempt(call, request) {
+                Tried::Granted(granted) => return Ok(granted),
+                Tried::Failed(error) => return Err(error),
+                Tried::Ended(status) => return Err(ended(status)),
+                Tried::Held(left) => {
+                    seen.held = true;
+                    if request.one_try {
+                        return Err(not_acquired());
+                    }
+                    // Awake at the expiry, if nobody releases before.
+                    backoff.next().min(left)
+                }
+                Tried::Blocked(error) => {
+                    seen.held = true;
+                    seen.error = Some(error);
+                    if request.one_try && Instant::now().since(begun) >= TRY_BLOCKED {
+                        return Err(not_acquired());
+                    }
+                    backoff.next()
+                }
+                Tried::Unready(error) => {
+                    seen.unready += 1;
+                    if request.one_try && seen.unready >= TRY_UNREADY {
+                        return Err(error);
+                    }
+                    seen.error = Some(error);
+                    backoff.next()
+                }
+            };
+            match call.wait(Instant::now().after(pause), || None::<()>) {
+                Waited::Interrupted(status) => return Err(ended(status)),
+                _ if call.deadline().has_passed() => return Err(seen.at_deadline()),
+                _ => {}
+            }
+        }
+    }
+
+    /// One attempt, with one hold id, on one session.
+    fn attempt(&self, call: &Arc<Call>, request: &Request<'_>) -> Tried {
+        let mut session = match self.pool.take(call) {
+            Ok(session) => session,
+            Err(NoSession::Interrupted(status)) => return Tried::Ended(status),
+            Err(NoSession::Late(error)) => return Tried::Unready(error),
+            Err(NoSession::Failed(error)) if request.one_try || is_final(&error) => {
+                return Tried::Failed(error);
+            }
+            Err(NoSession::Failed(error)) => return Tried::Unready(error),
+        };
+        let hold = random::id();
+        let give_up_us = match session.give_up(call) {
+            Ok(give_up_us) => give_up_us,
+            Err(failure) => {
+                // Nothing was asked for yet, so nothing is in doubt.
+                self.pool.put_back(session);
+                return refused(failure.refusal());
+            }
+        };
+        let sent = Instant::now();
+        let answer = self.ask(&mut session, call, request, &hold, give_up_us);
+        let unknown = match &answer {
+            Err(Failure::Lost(_)) => Some(Unknown {
+                key: request.key.clone(),
+                hold,
+                session: session.id,
+                server: Arc::clone(&session.server),
+                until: Instant::now().after(self.connector.settings.io_timeout + request.ttl),
+            }),
+            _ => None,
+        };
+        if let Err(Failure::Refused(refusal)) = &answer
+            && refusal.class() == Class::NoTable
+        {
+            // The table went away under its sessions; new ones make it again,
+            // or say that they may not.
+            session.mark_broken();
+            self.pool.flush();
+        }
+        self.pool.put_back(session);
+        match (answer, unknown) {
+            (Ok(Answer::Granted(token)), _) => self.honest(request, token, hold, sent),
+            (Ok(Answer::Held(left)), _) => Tried::Held(left),
+            (Ok(Answer::TooLate), _) => {
+                let text = "no answer from the server in time";
+                Tried::Unready(Error::new(Status::Unavailable, text))
+            }
+            (Ok(Answer::Full), _) => {
+                let text = "the owner has 16 holds of this key already, which is the most";
+                Tried::Failed(Error::new(Status::Unsupported, text))
+            }
+            (Err(failure), Some(unknown)) => {
+                self.find_out(call, request, hold, sent, unknown, failure.refusal())
+            }
+            (Err(failure), None) => refused(failure.refusal()),
+        }
+    }
+
+    /// The statements of one attempt, until one of them decides.
+    fn ask(
+        &self,
+        session: &mut Session,
+        call: &Call,
+        request: &Request<'_>,
+        hold: &[u8; 16],
+        mut give_up_us: u64,
+    ) -> Result<Answer, Failure> {
+        let row = self.row(request.key);
+        // A caller without an owner text is an owner of its own.
+        let own = crate::sql::hex(hold);
+        loop {
+            let grant = statement::Grant {
+                owner: request.owner.unwrap_or(own.trim_matches(['x', '\'']).as_bytes()),
+                attempt: hold,
+                ttl_us: micros(request.ttl),
+                give_up_us,
+                application: &self.connector.settings.application,
+                host: &self.host,
+                pid: self.pid,
+                note: request.note,
+            };
+            let sent = Instant::now();
+            let done = session.execute(call, &row.take(&grant))?;
+            match (done.rows, done.insert_id) {
+                (1, token) => return Ok(Answer::Granted(token)),
+                (0, 0) => match session.execute(call, &row.insert(&grant)) {
+                    Ok(done) if done.rows > 0 => return Ok(Answer::Granted(done.insert_id)),
+                    // Too late: `take` tells by how much, once there is a row;
+                    // here the clock is asked.
+                    Ok(_) => session.forget_clock(),
+                    // Someone else's row came in between: go by it.
+                    Err(Failure::Refused(r)) if r.class() == Class::Duplicate => continue,
+                    Err(failure) => return Err(failure),
+                },
+                (_, late) if late >= LATE => session.learn_clock(sent, late - LATE),
+                (_, left_us) => {
+                    return self.join(session, call, &row, &grant, request, left_us);
+                }
+            }
+            // The statement came after its give-up: the server's clock was
+            // stepped since it was read (or the deadline has passed, and then
+            // the caller's own clock says so at the next turn).
+            if call.deadline().has_passed() {
+                return Ok(Answer::TooLate);
+            }
+            give_up_us = session.give_up(call)?;
+        }
+    }
+
+    /// The lease is held: by the same owner, perhaps.
+    fn join(
+        &self,
+        session: &mut Session,
+        call: &Call,
+        row: &Row<'_>,
+        grant: &statement::Grant<'_>,
+        request: &Request<'_>,
+        left_us: u64,
+    ) -> Result<Answer, Failure> {
+        let held = Ok(Answer::Held(Duration::from_micros(left_us)));
+        let Some(owner) = request.owner else { return held };
+        let done = session.execute(call, &row.join(grant))?;
+        if done.rows > 0 {
+            return Ok(Answer::Granted(done.insert_id));
+        }
+        match Found::read(&session.query(call, &row.look())?) {
+            Some(found) if found.owner.as_deref() == Some(owner) && found.is_full() => {
+                Ok(Answer::Full)
+            }
+            _ => held,
+        }
+    }
+
+    /// A grant, if enough of its lease is left to be told of. One that took
+    /// longer to arrive than it lasts is given back.
+    fn honest(&self, request: &Request<'_>, token: u64, hold: [u8; 16], sent: Instant) -> Tried {
+        let deadline = grant::deadline(sent, request.ttl);
+        if deadline.has_passed() {
+            let until = sent.after(request.ttl);
+            let key = request.key.clone();
+            self.resolver.release(Leftover { key, token, hold, until });
+            let text = "the server took longer to grant the lease than the lease lasts";
+            return Tried::Unready(Error::new(Status::Unavailable, text));
+        }
+        Tried::Granted(Granted { token, hold, deadline })
+    }
+
+    /// The reply was lost: what happened is found out, and a grant adopted.
+    fn find_out(
+        &self,
+        call: &Arc<Call>,
+        request: &Request<'_>,
+        hold: [u8; 16],
+        sent: Instant,
+        unknown: Unknown,
+        refusal: &Refusal,
+    ) -> Tried {
+        match self.resolver.find(call, unknown) {
+            Waited::Ready(Some(token)) => self.honest(request, token, hold, sent),
+            Waited::Ready(None) | Waited::Late => Tried::Unready(refusal.error("acquire")),
+            Waited::Interrupted(status) => Tried::Ended(status),
+        }
+    }
+
+    /// Renews a held grant to `ttl` from now.
+    pub(crate) fn renew(&self, call: &Arc<Call>, grant: &Grant, ttl: Duration) -> Result<()> {
+        let row = self.row(&grant.key);
+        let shared = grant.owner.is_some();
+        let text = row.renew(grant.token, &grant.hold, micros(ttl), shared);
+        let mut sent_before = Instant::NEVER;
+        let done = self.until_answered(call, "renew", |session| {
+            let sent = Instant::now();
+            sent_before = sent;
+            grant.renewing(grant::deadline(sent, ttl), !shared);
+            session.execute(call, &text).map(|done| done.rows > 0)
+        });
+        let renewed_until = grant::deadline(sent_before, ttl);
+        match done {
+            Ok(true) if grant.renewed(renewed_until) => Ok(()),
+            Ok(true) => {
+                // Answered after the handle's deadline: it was told lost, and
+                // stays so. The lease is given back, and kept for nobody.
+                self.give_back(grant, ttl);
+                Err(not_held())
+            }
+            Ok(false) => {
+                grant.lost(self.cause(call, grant));
+                Err(not_held())
+            }
+            Err(error) => {
+                grant.not_reached();
+                if grant.deadline().has_passed() {
+                    // One of those sent may have been carried out after all.
+                    self.give_back(grant, ttl);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Releases a grant. False if it was not there any more.
+    pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant) -> Result<bool> {
+        let row = self.row(&grant.key);
+        let mut sent = 0;
+        let released = self.until_answered(call, "release", |session| {
+            sent += 1;
+            if grant.owner.is_some() {
+                return resolve::release(session, call, &row, grant.token, &grant.hold);
+            }
+            let text = row.release(grant.token, &grant.hold);
+            session.execute(call, &text).map(|done| done.rows > 0)
+        })?;
+        // Not there at the second sending: the first may have done it.
+        Ok(released || (sent > 1 && self.was_released(call, grant)))
+    }
+
+    /// Whether a release whose reply was lost had been in time: the row says
+    /// so, or the lease could not have ended otherwise yet.
+    fn was_released(&self, call: &Arc<Call>, grant: &Grant) -> bool {
+        if !grant.deadline().has_passed() {
+            return true;
+        }
+        match self.look(call, grant) {
+            Ok(Some(found)) => found.token == grant.token && found.expires_us == 0,
+            _ => false,
+        }
+    }
+
+    /// Leaves a grant that nobody waits for to the resolver.
+    pub(crate) fn give_back(&self, grant: &Grant, ttl: Duration) {
+        self.resolver.release(Leftover {
+            key: grant.key.clone(),
+            token: grant.token,
+            hold: grant.hold,
+            until: Instant::now().after(ttl),
+        });
+    }
+
+    /// A round trip.
+    pub(crate) fn ping(&self, call: &Arc<Call>) -> Result<()> {
+        self.until_answered(call, "ping", |session| {
+            session.execute(call, crate::sql::session::PING).map(drop)
+        })
+    }
+
+    /// Why a renewal or release found nothing to change.
+    fn cause(&self, call: &Arc<Call>, grant: &Grant) -> LostCause {
+        match self.look(call, grant) {
+            Ok(None) => LostCause::RowGone,
+            Ok(Some(found)) if found.token != grant.token => LostCause::Taken,
+            _ => LostCause::Expired,
+        }
+    }
+
+    /// The cause for a grant that a release found gone.
+    pub(crate) fn lost_before_release(&self, call: &Arc<Call>, grant: &Grant) {
+        grant.lost(self.cause(call, grant));
+    }
+
+    fn look(&self, call: &Arc<Call>, grant: &Grant) -> Result<Option<Found>> {
+        let text = self.row(&grant.key).look();
+        let rows = self.until_answered(call, "look", |session| session.query(call, &text))?;
+        Ok(Found::read(&rows))
+    }
+
+    /// Runs `send` on one session after the other until the server has
+    /// answered, or the call's deadline has passed. For statements that may be
+    /// sent again after a lost reply, since doing them twice is doing them once.
+    fn until_answered<T>(
+        &self,
+        call: &Arc<Call>,
+        what: &str,
+        mut send: impl FnMut(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T> {
+        let mut backoff = Backoff::new();
+        loop {
+            let error = match self.pool.take(call) {
+                Ok(mut session) => {
+                    let answer = send(&mut session);
+                    if let Err(Failure::Refused(refusal)) = &answer
+                        && refusal.class() == Class::NoTable
+                    {
+                        session.mark_broken();
+                        self.pool.flush();
+                    }
+                    self.pool.put_back(session);
+                    match answer {
+                        Ok(value) => return Ok(value),
+                        Err(failure) => {
+                            let refusal = failure.refusal();
+                            let error = refusal.error(what);
+                            let again = matches!(failure, Failure::Lost(_))
+                                || matches!(refusal.class(), Class::Blocked | Class::NoTable)
+                                || error.status() == Status::Unavailable;
+                            if !again {
+                                return Err(error);
+                            }
+                            unavailable(error)
+                        }
+                    }
+                }
+                Err(NoSession::Interrupted(status)) => return Err(ended(status)),
+                Err(NoSession::Failed(error)) if is_final(&error) => return Err(error),
+                Err(NoSession::Failed(error) | NoSession::Late(error)) => error,
+            };
+            match call.wait(Instant::now().after(backoff.next()), || None::<()>) {
+                Waited::Interrupted(status) => return Err(ended(status)),
+                _ if call.deadline().has_passed() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
+        Row {
+            names: &self.connector.names,
+            namespace: &self.connector.settings.namespace,
+            key: key.as_bytes(),
+        }
+    }
+}
+
+/// What one attempt's statements found.
+enum Answer {
+    Granted(u64),
+    Held(Duration),
+    Full,
+    TooLate,
+}
+
+impl Seen {
+    fn at_deadline(self) -> Error {
+        if self.held {
+            let text = "timed out: someone else has the lock";
+            return Error::new(Status::TimedOut, text);
+        }
+        let nothing = || Error::new(Status::Unavailable, "no answer from the server in time");
+        unavailable(self.error.unwrap_or_else(nothing))
+    }
+}
+
+/// A row as a look found it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) token: u64,
+    pub(crate) owner: Option<Vec<u8>>,
+    holds: Vec<u8>,
+    pub(crate) expires_us: u64,
+    pub(crate) left_us: u64,
+}
+
+impl Found {
+    /// Reads the result of a look; `None` if there is no row.
+    pub(crate) fn read(rows: &[Cells]) -> Option<Found> {
+        let row = rows.first()?;
+        Some(Found {
+            token: crate::session::number(rows, 0),
+            owner: row.get(1).cloned().flatten(),
+            holds: row.get(2).cloned().flatten().unwrap_or_default(),
+            expires_us: crate::session::number(rows, 3),
+            left_us: crate::session::number(rows, 4),
+        })
+    }
+
+    /// True if `hold` is one of the row's.
+    pub(crate) fn has(&self, hold: &[u8; 16]) -> bool {
+        self.holds.chunks(16).any(|other| other == hold)
+    }
+
+    fn is_full(&self) -> bool {
+        self.holds.len() >= 256
+    }
+}
+
+fn refused(refusal: &Refusal) -> Tried {
+    let error = refusal.error("acquire");
+    match refusal.class() {
+        Class::Blocked => Tried::Blocked(error),
+        Class::NoTable | Class::ReadOnly | Class::Crowded => Tried::Unready(error),
+        _ if error.status() == Status::Unavailable => Tried::Unready(error),
+        _ => Tried::Failed(error),
+    }
+}
+
+/// True if waiting cannot help.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error.status(),
+        Status::Config | Status::InvalidArgument | Status::Unsupported | Status::Closed
+    )
+}
+
+/// What was retried in vain is UNAVAILABLE, whatever it was.
+fn unavailable(error: Error) -> Error {
+    if error.status() == Status::Unavailable || is_final(&error) {
+        return error;
+    }
+    Error::new(Status::Unavailable, error.message())
+        .with_server(error.server_errno(), error.sqlstate())
+}
+
+fn micros(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn not_acquired() -> Error {
+    Error::new(Status::NotAcquired, "not acquired: someone else has the lock")
+}
+
+pub(crate) fn not_held() -> Error {
+    Error::new(Status::NotHeld, "the lock is not held")
+}
+
+/// The error of a call that was ended from outside.
+pub(crate) fn ended(status: Status) -> Error {
+    let text = match status {
+        Status::Cancelled => "the call was cancelled",
+        _ => "the client is closed",
+    };
+    Error::new(status, text)
+}

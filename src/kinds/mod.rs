@@ -1,0 +1,3 @@
+//! The kinds of lock, one module each.
+
+pub(crate) mod lease;

@@ -1,0 +1,45 @@
+//! Distributed leases on the MySQL or MariaDB that you already run.
+//!
+//! A [`Client`] acquires [`Lock`]s: rows with an expiry by the server's own
+//! clock, and with fencing tokens that only grow. The same crate is the C
+//! library `libdlease`, whose header is `dlease.h`.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use dlease::{AcquireOptions, Client};
+//!
+//! # fn main() -> dlease::Result<()> {
+//! let client = Client::open("mysql://user:password@localhost/app")?;
+//! let options = AcquireOptions::new().wait(Duration::from_secs(10));
+//! let lock = client.acquire("nightly-report", &options)?;
+//! println!("token {}", lock.token());
+//! lock.release()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod call;
+mod cancel;
+mod client;
+mod error;
+mod ffi;
+mod grant;
+mod key;
+mod kinds;
+mod lock;
+mod options;
+mod random;
+mod resolve;
+mod session;
+mod sql;
+mod sync;
+mod sys;
+mod url;
+mod wait;
+
+pub use cancel::Cancel;
+pub use client::{Builder, Client};
+pub use error::{Error, Result, Status};
+pub use grant::LostCause;
+pub use lock::Lock;
+pub use options::{AcquireOptions, Kind};

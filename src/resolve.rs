@@ -1,0 +1,338 @@
+//! The resolver: finds out what became of acquires whose reply was lost, and
+//! releases what nobody is there to release. A thread of the client's own,
+//! started when there is work, with a session apart from the pool's.
+//!
+//! Why a look at the row is not enough: while the session that sent a
+//! statement lives, the statement may still have its effect (it waits for a
+//! row lock, or its server was paused). So the old session is ended first, over
+//! a connection to the same incarnation of the same server (numbers of sessions
+//! begin anew with each), and only when it has left the server's list does the
+//! row tell what happened, for good. A server that has restarted, or another
+//! one that has taken its place, has no such session.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::call::{Call, Waited};
+use crate::error::{Error, Status};
+use crate::key::Key;
+use crate::session::connect::Connector;
+use crate::session::failure::Failure;
+use crate::session::server::Server;
+use crate::session::{Cells, Session};
+use crate::sql::lease::Row;
+use crate::sql::session::kill;
+use crate::sync::{Arc, Condvar, Mutex};
+use crate::sys::clock::Instant;
+use crate::sys::thread;
+
+/// The server's number for "there is no such session".
+const NO_SUCH_SESSION: u16 = 1094;
+/// How long the thread stays when there is nothing to do.
+const IDLE: Duration = Duration::from_secs(5);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// An acquire that was sent and not answered.
+#[derive(Debug)]
+pub(crate) struct Unknown {
+    pub(crate) key: Key,
+    pub(crate) hold: [u8; 16],
+    /// The session that sent it, which is ended first.
+    pub(crate) session: u64,
+    pub(crate) server: Arc<Server>,
+    /// From here on it cannot matter any more: the statement does nothing
+    /// after its give-up, and a lease granted before has ended.
+    pub(crate) until: Instant,
+}
+
+/// A hold to be released.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    pub(crate) key: Key,
+    pub(crate) token: u64,
+    pub(crate) hold: [u8; 16],
+    /// When the lease ends by itself.
+    pub(crate) until: Instant,
+}
+
+/// Where the resolver and the call that asks meet.
+#[derive(Debug)]
+struct Reply {
+    call: Arc<Call>,
+    slot: Mutex<Slot>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Open,
+    /// Nobody waits any more: a grant is to be undone.
+    Left,
+    /// The token, if it was granted.
+    Told(Option<u64>),
+}
+
+#[derive(Debug)]
+enum Job {
+    Find(Unknown, Arc<Reply>),
+    Release(Leftover),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    connector: Arc<Connector>,
+    state: Mutex<State>,
+    /// Rung when there is work, or the thread has ended.
+    bell: Condvar,
+    /// The thread's session. Touched by that thread alone and never waited
+    /// for, which is why a lock that cannot be used across a fork will do.
+    session: parking_lot::Mutex<Option<Session>>,
+}
+
+#[derive(Debug)]
+struct State {
+    jobs: VecDeque<Job>,
+    running: bool,
+    /// What the thread is doing, to end it when the client closes.
+    current: Option<Arc<Call>>,
+    /// Set by close: no thread works past this.
+    stop_at: Option<Instant>,
+}
+
+impl Resolver {
+    pub(crate) fn new(connector: Arc<Connector>) -> Resolver {
+        let state = State { jobs: VecDeque::new(), running: false, current: None, stop_at: None };
+        Resolver {
+            connector,
+            state: Mutex::new(state),
+            bell: Condvar::new(),
+            session: parking_lot::const_mutex(None),
+        }
+    }
+
+    /// Finds out what became of an acquire: its token if it was granted. Where
+    /// the call ends first, a grant is undone whenever it is found.
+    pub(crate) fn find(
+        self: &Arc<Resolver>,
+        call: &Arc<Call>,
+        unknown: Unknown,
+    ) -> Waited<Option<u64>> {
+        let slot = if call.interruption().is_some() { Slot::Left } else { Slot::Open };
+        let reply = Arc::new(Reply { call: Arc::clone(call), slot: Mutex::new(slot) });
+        self.add(Job::Find(unknown, Arc::clone(&reply)));
+        let look = || match *reply.slot.lock() {
+            Slot::Told(token) => Some(token),
+            Slot::Open | Slot::Left => None,
+        };
+        let waited = call.wait(Instant::NEVER, look);
+        let mut slot = reply.slot.lock();
+        match (&waited, &*slot) {
+            // Told in the moment of leaving: taken along.
+            (Waited::Late | Waited::Interrupted(_), Slot::Told(token)) => Waited::Ready(*token),
+            (Waited::Late | Waited::Interrupted(_), _) => {
+                *slot = Slot::Left;
+                drop(slot);
+                waited
+            }
+            (Waited::Ready(_), _) => {
+                drop(slot);
+                waited
+            }
+        }
+    }
+
+    /// Releases a hold when the server can be reached.
+    pub(crate) fn release(self: &Arc<Resolver>, leftover: Leftover) {
+        self.add(Job::Release(leftover));
+    }
+
+    fn add(self: &Arc<Resolver>, job: Job) {
+        let mut state = self.state.lock();
+        if state.stop_at.is_some_and(Instant::has_passed) {
+            return;
+        }
+        state.jobs.push_back(job);
+        if !state.running {
+            let resolver = Arc::clone(self);
+            // Without a thread the job waits for the next one that asks.
+            state.running = thread::start("dlease-resolve", move || resolver.run()).is_ok();
+        }
+        self.bell.wake_all();
+    }
+
+    /// No more work after `stop_at`; what is under way then is cut off.
+    pub(crate) fn close(&self, stop_at: Instant) {
+        let mut state = self.state.lock();
+        state.stop_at = Some(stop_at);
+        self.bell.wake_all();
+        while state.running && !stop_at.has_passed() {
+            state = self.bell.wait_until(state, stop_at);
+        }
+        state.jobs.clear();
+        if let Some(call) = &state.current {
+            call.interrupt(Status::Closed);
+        }
+    }
+
+    /// The body of the thread.
+    fn run(self: &Arc<Resolver>) {
+        let mut pause = SHORTEST_PAUSE;
+        while let Some((job, call)) = self.next() {
+            match self.work(&call, &job) {
+                Ok(()) => pause = SHORTEST_PAUSE,
+                Err(_) if until(&job).has_passed() => {}
+                Err(_) => {
+                    let rest = Instant::now().after(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    let _ = call.wait(rest, || None::<()>);
+                    self.state.lock().jobs.push_back(job);
+                }
+            }
+        }
+    }
+
+    /// The next job, or `None` when the thread is to end.
+    fn next(&self) -> Option<(Job, Arc<Call>)> {
+        let idle_until = Instant::now().after(IDLE);
+        let mut state = self.state.lock();
+        state.current = None;
+        loop {
+            let stopped = state.stop_at.is_some_and(Instant::has_passed);
+            let idle = state.stop_at.is_some() || idle_until.has_passed();
+            if stopped || (state.jobs.is_empty() && idle) {
+                break;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                let limit = Instant::now().after(self.connector.settings.io_timeout);
+                let call = Arc::new(Call::new(limit.min(state.stop_at.unwrap_or(limit))));
+                state.current = Some(Arc::clone(&call));
+                return Some((job, call));
+            }
+            state = self.bell.wait_until(state, idle_until);
+        }
+        state.running = false;
+        self.bell.wake_all();
+        drop(state);
+        *self.session.lock() = None;
+        None
+    }
+
+    /// Does one job, or says why it could not be done now.
+    fn work(&self, call: &Call, job: &Job) -> Result<(), Error> {
+        let mut slot = self.session.lock();
+        let mut session = self.session_for(slot.take(), job)?;
+        let done = match job {
+            Job::Find(unknown, reply) => self.find_out(&mut session, call, unknown, reply),
+            Job::Release(leftover) => {
+                let row = self.row(&leftover.key);
+                release(&mut session, call, &row, leftover.token, &leftover.hold).map(drop)
+            }
+        };
+        if !session.is_broken() {
+            *slot = Some(session);
+        }
+        done.map_err(|failure| failure.refusal().error("cannot resolve"))
+    }
+
+    /// A session to the server that the job is about, or to the one that has
+    /// taken its place.
+    fn session_for(&self, had: Option<Session>, job: &Job) -> Result<Session, Error> {
+        let had = had.filter(Session::is_fresh);
+        match job {
+            Job::Release(_) => had.map_or_else(|| self.connector.open(), Ok),
+            Job::Find(unknown, _) => {
+                let address = unknown.server.address;
+                match had.filter(|session| session.server.address == address) {
+                    Some(session) => Ok(session),
+                    None => self.connector.open_at(address).or_else(|_| self.connector.open()),
+                }
+            }
+        }
+    }
+
+    fn find_out(
+        &self,
+        session: &mut Session,
+        call: &Call,
+        unknown: &Unknown,
+        reply: &Reply,
+    ) -> Result<(), Failure> {
+        if session.server.is_same_incarnation(&unknown.server) {
+            end_session(session, call, unknown.session)?;
+        }
+        let row = self.row(&unknown.key);
+        let found = session.query(call, &row.look())?;
+        let token = token_of(&found, &unknown.hold);
+        let left = {
+            let mut slot = reply.slot.lock();
+            match *slot {
+                Slot::Left => true,
+                _ => {
+                    *slot = Slot::Told(token);
+                    false
+                }
+            }
+        };
+        reply.call.wake();
+        match token {
+            Some(token) if left => release(session, call, &row, token, &unknown.hold).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
+        Row {
+            names: &self.connector.names,
+            namespace: &self.connector.settings.namespace,
+            key: key.as_bytes(),
+        }
+    }
+}
+
+fn until(job: &Job) -> Instant {
+    match job {
+        Job::Find(unknown, _) => unknown.until,
+        Job::Release(leftover) => leftover.until,
+    }
+}
+
+/// Ends the session `id`, and waits until it has left the server's list.
+fn end_session(session: &mut Session, call: &Call, id: u64) -> Result<(), Failure> {
+    loop {
+        match session.execute(call, &kill(id)) {
+            Ok(_) => {
+                let soon = Instant::now().after(Duration::from_millis(1));
+                let _ = call.wait(soon, || None::<()>);
+            }
+            Err(Failure::Refused(refusal)) if refusal.errno == NO_SUCH_SESSION => return Ok(()),
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Releases one hold: as the only one, or as one of several, whichever it is by
+/// then (others may join or leave in between). True if it was there.
+pub(crate) fn release(
+    session: &mut Session,
+    call: &Call,
+    row: &Row<'_>,
+    token: u64,
+    hold: &[u8; 16],
+) -> Result<bool, Failure> {
+    for _ in 0..4 {
+        for text in [row.release(token, hold), row.release_shared(token, hold)] {
+            if session.execute(call, &text)?.rows > 0 {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The token of the row that a look found, if `hold` is in it and the lease
+/// has not lapsed.
+fn token_of(rows: &[Cells], hold: &[u8; 16]) -> Option<u64> {
+    let found = crate::kinds::lease::Found::read(rows)?;
+    (found.left_us > 0 && found.has(hold)).then_some(found.token)
+}

@@ -1,0 +1,191 @@
+//! A session: one connection to a server whose settings are pinned. Runs
+//! statements under a call's deadline; knows nothing of locks.
+
+pub(crate) mod connect;
+pub(crate) mod failure;
+pub(crate) mod pool;
+pub(crate) mod server;
+
+use std::fmt;
+use std::mem;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+use crate::call::Call;
+use crate::sql;
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+use crate::sys::{fork, signals, socket};
+use failure::Failure;
+use server::{Clock, Server};
+
+/// A row of a result, as the text protocol has it.
+pub(crate) type Cells = Vec<Option<Vec<u8>>>;
+
+/// What the OK packet of a statement says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) rows: u64,
+    pub(crate) insert_id: u64,
+}
+
+/// One connection, owned by one thread at a time.
+pub(crate) struct Session {
+    /// There until it is dropped.
+    conn: Option<Conn>,
+    /// Under which fork generation it was opened.
+    generation: u64,
+    /// The server's number for it, to end it from another one.
+    pub(crate) id: u64,
+    pub(crate) server: Arc<Server>,
+    clock: Clock,
+    clock_is_old: bool,
+    /// The longest that one reply is waited for.
+    io_timeout: Duration,
+    /// Nothing may be sent any more: a reply is missing, or the server has
+    /// changed its role.
+    broken: bool,
+}
+
+/// How old the reading of the server's clock may grow before it is taken anew:
+/// two clocks drift apart by less than 100 ppm, 6 ms in this time.
+const CLOCK_AGE: Duration = Duration::from_secs(60);
+
+impl Session {
+    /// Runs one statement that returns no rows.
+    pub(crate) fn execute(&mut self, call: &Call, sql: &str) -> Result<Done, Failure> {
+        self.run(call, |conn| {
+            conn.query_drop(sql)?;
+            Ok(Done { rows: conn.affected_rows(), insert_id: conn.last_insert_id() })
+        })
+    }
+
+    /// Runs one query and returns its rows.
+    pub(crate) fn query(&mut self, call: &Call, sql: &str) -> Result<Vec<Cells>, Failure> {
+        self.run(call, |conn| rows(conn, sql))
+    }
+
+    /// The call's deadline and `io_timeout` bound each read and write at the socket, and an
+    /// interruption of the call ends them. After either, the reply is missing
+    /// and the outcome is not known: [`Failure::Lost`].
+    fn run<T>(
+        &mut self,
+        call: &Call,
+        io: impl FnOnce(&mut Conn) -> mysql::Result<T>,
+    ) -> Result<T, Failure> {
+        let fd = self.fd();
+        socket::set_timeouts(fd, call.deadline().left().min(self.io_timeout));
+        let result = match &mut self.conn {
+            Some(conn) => call.at_socket(fd, || signals::without_sigpipe(|| io(conn))),
+            None => Err(mysql::Error::server_disconnected()),
+        };
+        result.map_err(|error| {
+            let failure = Failure::from(error);
+            self.broken |= failure.ends_session();
+            failure
+        })
+    }
+
+    /// The latest time, by the server's clock, at which a statement of `call`
+    /// that is sent now may have its effect. Read anew where the last reading
+    /// is old; errs on the late side, by a round trip at most.
+    pub(crate) fn give_up(&mut self, call: &Call) -> Result<u64, Failure> {
+        let now = Instant::now();
+        if self.clock_is_old || now.since(self.clock.read_at) > CLOCK_AGE {
+            let rows = self.query(call, &sql::session::clock())?;
+            self.learn_clock(now, number(&rows, 1));
+        }
+        Ok(self.clock.at(call.deadline().min(now.after(self.io_timeout))))
+    }
+
+    /// Takes over a reading of the server's clock that a statement brought
+    /// along, sent at `sent`.
+    pub(crate) fn learn_clock(&mut self, sent: Instant, server_us: u64) {
+        self.clock = Clock { read_at: sent, server_us };
+        self.clock_is_old = false;
+    }
+
+    /// The reading of the server's clock is no longer true.
+    pub(crate) fn forget_clock(&mut self) {
+        self.clock_is_old = true;
+    }
+
+    fn new(conn: Conn, id: u64, server: Server, clock: Clock, io_timeout: Duration) -> Session {
+        let generation = fork::generation();
+        let server = Arc::new(server);
+        let (clock_is_old, broken) = (false, false);
+        Session {
+            conn: Some(conn),
+            generation,
+            id,
+            server,
+            clock,
+            clock_is_old,
+            io_timeout,
+            broken,
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(crate) fn mark_broken(&mut self) {
+        self.broken = true;
+    }
+
+    /// True if the idle connection can be used: its server has not closed it.
+    pub(crate) fn is_fresh(&self) -> bool {
+        !self.broken && socket::is_quiet(self.fd())
+    }
+
+    fn fd(&self) -> RawFd {
+        self.conn.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let conn = self.conn.take();
+        if self.generation != fork::generation() {
+            // The parent's connection: to say goodbye on the shared socket
+            // would end it for the parent.
+            mem::forget(conn);
+            return;
+        }
+        // The driver's drop says goodbye, and would block for that at a socket
+        // whose other end is silent: a broken one is shut down first, and the
+        // goodbye fails at once. A healthy one has an empty send buffer.
+        if let Some(conn) = conn {
+            if self.broken {
+                socket::shut_down(conn.as_raw_fd());
+            }
+            signals::without_sigpipe(|| drop(conn));
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.id).field("broken", &self.broken).finish()
+    }
+}
+
+fn rows(conn: &mut Conn, sql: &str) -> mysql::Result<Vec<Cells>> {
+    let rows: Vec<mysql::Row> = conn.query(sql)?;
+    let cell = |value| match value {
+        mysql::Value::NULL => None,
+        mysql::Value::Bytes(bytes) => Some(bytes),
+        other => Some(other.as_sql(true).into_bytes()),
+    };
+    Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(cell).collect()).collect())
+}
+
+/// The number in a column of the first row; 0 if there is none.
+pub(crate) fn number(rows: &[Cells], column: usize) -> u64 {
+    let cell = rows.first().and_then(|row| row.get(column)).and_then(Option::as_deref);
+    cell.and_then(|text| std::str::from_utf8(text).ok()).and_then(|t| t.parse().ok()).unwrap_or(0)
+}

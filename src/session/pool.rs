@@ -1,0 +1,267 @@
+//! The client's sessions: lent to one call at a time, first come, first
+//! served, and opened by threads of their own, so that no caller ever waits
+//! for anything but its own deadline.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Session;
+use super::connect::Connector;
+use crate::call::{Call, Waited};
+use crate::error::{Error, Result, Status};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sys::clock::Instant;
+use crate::sys::thread;
+
+/// The pause after a failed connect, doubled with each up to the longest: the
+/// bound on how often a client knocks at a server that is down.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Sessions in and out of use, at most `max_connections`.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    connector: Arc<Connector>,
+    state: Mutex<State>,
+    /// Rung when a connecting thread ends.
+    ended: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    idle: Vec<Session>,
+    waiting: VecDeque<Arc<Waiter>>,
+    /// Idle or lent.
+    open: usize,
+    /// Threads that are opening one.
+    connecting: usize,
+    /// Why the last connect failed, if it did.
+    failed: Option<Error>,
+    pause: Duration,
+    /// No connect before this.
+    connect_from: Instant,
+    closed: bool,
+}
+
+/// A call that waits for a session.
+#[derive(Debug)]
+struct Waiter {
+    call: Arc<Call>,
+    slot: Mutex<Option<Result<Session>>>,
+}
+
+/// Why there is no session for a call.
+#[derive(Debug)]
+pub(crate) enum NoSession {
+    /// None can be opened now.
+    Failed(Error),
+    /// The call's deadline passed first.
+    Late(Error),
+    /// The call must end.
+    Interrupted(Status),
+}
+
+impl Pool {
+    pub(crate) fn new(connector: Arc<Connector>) -> Pool {
+        let state = State {
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            open: 0,
+            connecting: 0,
+            failed: None,
+            pause: FIRST_PAUSE,
+            connect_from: Instant::now(),
+            closed: false,
+        };
+        Pool { connector, state: Mutex::new(state), ended: Condvar::new() }
+    }
+
+    /// Lends a session to `call`; it comes back by [`Pool::put_back`].
+    pub(crate) fn take(self: &Arc<Pool>, call: &Arc<Call>) -> Result<Session, NoSession> {
+        let mut stale = Vec::new();
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(NoSession::Interrupted(Status::Closed));
+        }
+        while let Some(session) = state.idle.pop() {
+            if session.is_fresh() {
+                return Ok(session);
+            }
+            state.open -= 1;
+            stale.push(session);
+        }
+        let waiter = Arc::new(Waiter { call: Arc::clone(call), slot: Mutex::new(None) });
+        state.waiting.push_back(Arc::clone(&waiter));
+        drop(state);
+        // Closing a connection is I/O: not under the pool's mutex.
+        drop(stale);
+        self.wait(&waiter)
+    }
+
+    fn wait(self: &Arc<Pool>, waiter: &Arc<Waiter>) -> Result<Session, NoSession> {
+        loop {
+            // Also looked at again where a connect failed without anybody
+            // being told, since lent sessions were still to come back.
+            let look_again = self.start_connecting().min(Instant::now().after(LONGEST_PAUSE));
+            match waiter.call.wait(look_again, || waiter.slot.lock().take()) {
+                Waited::Ready(Ok(session)) => return Ok(session),
+                Waited::Ready(Err(error)) if error.status() == Status::Closed => {
+                    return Err(NoSession::Interrupted(Status::Closed));
+                }
+                Waited::Ready(Err(error)) => return Err(NoSession::Failed(error)),
+                Waited::Late if !waiter.call.deadline().has_passed() => {}
+                Waited::Late => {
+                    let why = self.leave(waiter);
+                    return Err(NoSession::Late(why));
+                }
+                Waited::Interrupted(status) => {
+                    self.leave(waiter);
+                    return Err(NoSession::Interrupted(status));
+                }
+            }
+        }
+    }
+
+    /// Takes a waiter out of the queue, and says what it waited for in vain.
+    fn leave(self: &Arc<Pool>, waiter: &Arc<Waiter>) -> Error {
+        let mut state = self.state.lock();
+        state.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
+        let busy = state.open;
+        let why = state.failed.clone().unwrap_or_else(|| match busy {
+            0 => Error::new(Status::Unavailable, "cannot connect: no answer in time"),
+            _ => {
+                let text = format!("no free connection: all {busy} in use until the deadline");
+                Error::new(Status::Unavailable, text)
+            }
+        });
+        drop(state);
+        // Out of the queue, nobody hands it anything any more; what came
+        // before goes to the next.
+        let left_over = waiter.slot.lock().take();
+        if let Some(Ok(session)) = left_over {
+            self.put_back(session);
+        }
+        why
+    }
+
+    /// Takes a session back, and hands it to whoever has waited longest. A
+    /// broken one is closed, and makes room for a new one.
+    pub(crate) fn put_back(self: &Arc<Pool>, session: Session) {
+        let mut state = self.state.lock();
+        if session.is_broken() || state.closed {
+            state.open -= 1;
+            let someone_waits = !state.waiting.is_empty();
+            drop(state);
+            drop(session);
+            if someone_waits {
+                self.start_connecting();
+            }
+            return;
+        }
+        hand_over(&mut state, session);
+    }
+
+    /// Starts as many connecting threads as there are waiters without one and
+    /// places left. Returns when to look again.
+    fn start_connecting(self: &Arc<Pool>) -> Instant {
+        let mut state = self.state.lock();
+        let most = self.connector.settings.max_connections;
+        while !state.closed
+            && state.connecting < state.waiting.len()
+            && state.open + state.connecting < most
+        {
+            if !state.connect_from.has_passed() {
+                return state.connect_from;
+            }
+            state.connecting += 1;
+            let pool = Arc::clone(self);
+            if let Err(error) = thread::start("dlease-connect", move || pool.connect()) {
+                let text = format!("cannot connect: no thread: {error}");
+                self.connect_failed(&mut state, Error::new(Status::Unavailable, text));
+                return state.connect_from;
+            }
+        }
+        Instant::NEVER
+    }
+
+    /// The body of a connecting thread.
+    fn connect(self: &Arc<Pool>) {
+        let result = self.connector.open();
+        let mut state = self.state.lock();
+        match result {
+            Ok(session) if !state.closed => {
+                state.connecting -= 1;
+                state.open += 1;
+                state.failed = None;
+                state.pause = FIRST_PAUSE;
+                hand_over(&mut state, session);
+            }
+            Ok(session) => {
+                state.connecting -= 1;
+                drop(state);
+                drop(session);
+            }
+            Err(error) => self.connect_failed(&mut state, error),
+        }
+        self.ended.wake_all();
+    }
+
+    /// Remembers the failure, and tells the waiters: all of them where no other
+    /// session could come to them, or where waiting cannot help.
+    fn connect_failed(&self, state: &mut MutexGuard<'_, State>, error: Error) {
+        state.connecting -= 1;
+        state.connect_from = Instant::now().after(state.pause);
+        state.pause = (state.pause * 2).min(LONGEST_PAUSE);
+        let nothing_comes = state.open == 0 && state.connecting == 0;
+        if nothing_comes || error.status() == Status::Config {
+            tell_all(state, &error);
+        }
+        state.failed = Some(error);
+    }
+
+    /// Closes every idle session: what was found out when they were opened is
+    /// no longer true.
+    pub(crate) fn flush(&self) {
+        let mut state = self.state.lock();
+        let idle = std::mem::take(&mut state.idle);
+        state.open -= idle.len();
+        drop(state);
+        drop(idle);
+    }
+
+    /// Closes what is idle and refuses everybody from now on; what is lent is
+    /// closed as it comes back.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        tell_all(&mut state, &Error::new(Status::Closed, "the client is closed"));
+        drop(state);
+        self.flush();
+    }
+
+    /// Waits for the connecting threads to end. One that is stuck in the
+    /// system is left to itself: it finds the pool closed when it returns.
+    pub(crate) fn join(&self, deadline: Instant) {
+        let mut state = self.state.lock();
+        while state.connecting > 0 && !deadline.has_passed() {
+            state = self.ended.wait_until(state, deadline);
+        }
+    }
+}
+
+fn hand_over(state: &mut MutexGuard<'_, State>, session: Session) {
+    match state.waiting.pop_front() {
+        Some(waiter) => {
+            *waiter.slot.lock() = Some(Ok(session));
+            waiter.call.wake();
+        }
+        None => state.idle.push(session),
+    }
+}
+
+fn tell_all(state: &mut MutexGuard<'_, State>, error: &Error) {
+    for waiter in state.waiting.drain(..) {
+        *waiter.slot.lock() = Some(Err(error.clone()));
+        waiter.call.wake();
+    }
+}

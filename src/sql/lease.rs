@@ -1,0 +1,180 @@
+//! The lease kind: one row per key, changed by single compare-and-set
+//! statements in autocommit, each by the full primary key.
+//!
+//! Why the clock may be read at a statement's start: one that waited for the
+//! row compares with a time that is too early, which can only make it see a
+//! lapsed lease as held, and writes an expiry that is too early, which can only
+//! make its own lease end sooner. Neither grants a lock twice.
+
+use super::{NOW_US, Names, hex};
+
+/// Added to the server's clock where a statement reports that it came too
+/// late: no remaining time and no token is ever as large.
+pub(crate) const LATE: u64 = 1 << 62;
+
+/// The row a statement is about, and who is asking.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) namespace: &'a [u8],
+    pub(crate) key: &'a [u8],
+}
+
+/// What an acquire writes into the row.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant<'a> {
+    pub(crate) owner: &'a [u8],
+    pub(crate) attempt: &'a [u8; 16],
+    pub(crate) ttl_us: u64,
+    pub(crate) give_up_us: u64,
+    pub(crate) application: &'a [u8],
+    pub(crate) host: &'a [u8],
+    pub(crate) pid: u32,
+    pub(crate) note: &'a [u8],
+}
+
+impl Row<'_> {
+    fn is_this(&self) -> String {
+        let (namespace, key) = (hex(self.namespace), hex(self.key));
+        format!("namespace = {namespace} AND kind = 0 AND lock_key = {key}")
+    }
+
+    /// `take`: the lease, if nobody holds it.
+    ///
+    /// The compare-and-set decides under the row's exclusive lock, and its
+    /// success is its own commit: of two takers the second sees the first's
+    /// expiry. The OK packet carries the outcome, and no second statement has
+    /// to look: 1 row and the token; 0 rows and the microseconds that the
+    /// holder has left; 0 rows and `LATE` plus the server's clock, if the
+    /// statement ran after its caller had given up; 0 and 0: there is no row.
+    /// (`0 * token` keeps MariaDB from evaluating the report as a constant.)
+    /// The token grows by at least one, and to the clock if that is ahead, so
+    /// that it grows even where rows or commits were lost.
+    pub(crate) fn take(&self, grant: &Grant<'_>) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        let (owner, attempt) = (hex(grant.owner), hex(grant.attempt));
+        let (application, host, note) = (hex(grant.application), hex(grant.host), hex(grant.note));
+        let Grant { ttl_us, give_up_us, pid, .. } = grant;
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET \
+             token = LAST_INSERT_ID(GREATEST(token + 1, {now})), \
+             owner = {owner}, attempt = {attempt}, holds = {attempt}, ttl_us = {ttl_us}, \
+             acquired_us = {now}, renewed_us = {now}, expires_us = {now} + {ttl_us}, \
+             application = {application}, host = {host}, pid = {pid}, note = {note} \
+             WHERE {row} \
+             AND ({now} < {give_up_us} OR LAST_INSERT_ID({LATE} + {now} + 0 * token) = 0) \
+             AND (expires_us <= {now} OR LAST_INSERT_ID(expires_us - {now}) = 0)"
+        )
+    }
+
+    /// `insert`: the row and the lease in it, for a key that has no row yet.
+    ///
+    /// Of several newcomers one inserts, and the others meet the primary key
+    /// (1062) and go back to `take`. 0 rows: it ran too late. The token starts
+    /// at the clock, above whatever a row lost before may have reached.
+    pub(crate) fn insert(&self, grant: &Grant<'_>) -> String {
+        let (lock, now) = (&self.names.lock, NOW_US);
+        let (namespace, key) = (hex(self.namespace), hex(self.key));
+        let (owner, attempt) = (hex(grant.owner), hex(grant.attempt));
+        let (application, host, note) = (hex(grant.application), hex(grant.host), hex(grant.note));
+        let Grant { ttl_us, give_up_us, pid, .. } = grant;
+        format!(
+            "INSERT INTO {lock} (namespace, kind, lock_key, owner, attempt, holds, token, \
+             ttl_us, acquired_us, renewed_us, expires_us, application, host, pid, note) \
+             SELECT {namespace}, 0, {key}, {owner}, {attempt}, {attempt}, \
+             LAST_INSERT_ID({now}), {ttl_us}, {now}, {now}, {now} + {ttl_us}, \
+             {application}, {host}, {pid}, {note} FROM DUAL WHERE {now} < {give_up_us}"
+        )
+    }
+
+    /// `join`: one more hold on the lease that the same owner has, for a
+    /// re-entrant acquire from another client.
+    ///
+    /// Each hold has an id of its own in `holds`, so that acquire and release
+    /// can be repeated after a lost reply without being counted twice. The
+    /// token stays, and the lease ends no earlier than before. 0 rows: held by
+    /// another owner, lapsed, full (16 holds), or too late.
+    pub(crate) fn join(&self, grant: &Grant<'_>) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        let (owner, attempt) = (hex(grant.owner), hex(grant.attempt));
+        let Grant { ttl_us, give_up_us, .. } = grant;
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET attempt = {attempt}, \
+             holds = CONCAT(holds, {attempt}), ttl_us = GREATEST(ttl_us, {ttl_us}), \
+             renewed_us = {now}, expires_us = GREATEST(expires_us, {now} + {ttl_us}) \
+             WHERE {row} AND owner = {owner} AND expires_us > {now} \
+             AND LENGTH(holds) < 256 AND {now} < {give_up_us} \
+             AND LAST_INSERT_ID(token) > 0"
+        )
+    }
+
+    /// `renew`: a lease that is held, from now on.
+    ///
+    /// It demands that the lease has not lapsed and that token and hold are
+    /// still this grant's: one that arrives after a release (which sets the
+    /// expiry to 0) or after another's grant changes nothing, however late, so
+    /// it may be sent again after a lost reply. `keep_later` leaves a later
+    /// expiry that another hold of a shared grant asked for.
+    pub(crate) fn renew(
+        &self,
+        token: u64,
+        hold: &[u8; 16],
+        ttl_us: u64,
+        keep_later: bool,
+    ) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        let hold = hex(hold);
+        let (ttl, expiry) = if keep_later {
+            (
+                format!("GREATEST(ttl_us, {ttl_us})"),
+                format!("GREATEST(expires_us, {now} + {ttl_us})"),
+            )
+        } else {
+            (ttl_us.to_string(), format!("{now} + {ttl_us}"))
+        };
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET ttl_us = {ttl}, renewed_us = {now}, \
+             expires_us = {expiry} WHERE {row} AND token = {token} \
+             AND LOCATE({hold}, holds) > 0 AND expires_us > {now}"
+        )
+    }
+
+    /// `release`: the lease, by its only hold. The row stays, with its token.
+    ///
+    /// Token and hold are compared, so it frees this grant and no other, and
+    /// may be sent again after a lost reply. 0 rows: it was released, has
+    /// lapsed, was taken over, or is shared (then `release_shared`).
+    pub(crate) fn release(&self, token: u64, hold: &[u8; 16]) -> String {
+        let (lock, row, now, hold) = (&self.names.lock, self.is_this(), NOW_US, hex(hold));
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET owner = NULL, holds = x'', \
+             expires_us = 0 WHERE {row} AND token = {token} AND holds = {hold} \
+             AND expires_us > {now}"
+        )
+    }
+
+    /// `release_shared`: one hold of several, which leaves the lease to the
+    /// others. Removing an id is the same however often it is done.
+    pub(crate) fn release_shared(&self, token: u64, hold: &[u8; 16]) -> String {
+        let (lock, row, now, hold) = (&self.names.lock, self.is_this(), NOW_US, hex(hold));
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET holds = REPLACE(holds, {hold}, x'') \
+             WHERE {row} AND token = {token} AND LOCATE({hold}, holds) > 0 \
+             AND LENGTH(holds) > 16 AND expires_us > {now}"
+        )
+    }
+
+    /// `look`: token, owner, holds, expiry and the microseconds left.
+    ///
+    /// A plain read at READ COMMITTED or in a transaction of its own: it sees
+    /// all that is committed and waits for nobody. It proves that an attempt
+    /// had no effect only once the session that sent it is gone.
+    pub(crate) fn look(&self) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        format!(
+            "SELECT token, owner, holds, expires_us, \
+             IF(expires_us > {now}, expires_us - {now}, 0) AS left_us \
+             FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
+        )
+    }
+}

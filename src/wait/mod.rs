@@ -1,0 +1,3 @@
+//! Waiting for a lock that somebody else holds.
+
+pub(crate) mod backoff;
