@@ -1,0 +1,1 @@
+//! Connections that are lost, idle, too many, or silent.

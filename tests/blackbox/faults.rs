@@ -1,0 +1,1 @@
+//! Servers that refuse, deadlock, restart, or are full.

@@ -1,0 +1,1 @@
+//! What a key may be, and that it is the same lock everywhere.

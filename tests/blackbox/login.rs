@@ -1,0 +1,1 @@
+//! Addresses, accounts, passwords and TLS.

@@ -1,0 +1,1 @@
+//! Leases that end under their holders.

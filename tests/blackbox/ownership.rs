@@ -1,0 +1,1 @@
+//! Whose lock it is: handles, owners, and re-entrance.

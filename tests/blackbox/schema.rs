@@ -1,0 +1,1 @@
+//! The tables: made, judged, missing, made by others.

@@ -1,0 +1,1 @@
+//! What each statement costs the server, and which rows it locks.

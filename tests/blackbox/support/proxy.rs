@@ -1,0 +1,148 @@
+//! A TCP proxy between client and server that delays, goes silent, refuses,
+//! and cuts: at once, or the reply to a statement after the server has done it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// See the module's text. Ends with the process.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    port: u16,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    server: String,
+    delay_ms: AtomicU64,
+    silent: AtomicBool,
+    refuse: AtomicBool,
+    /// Statements that contain this text lose their reply, this many times.
+    cut_reply_of: Mutex<String>,
+    cuts_left: AtomicUsize,
+    open: Mutex<Vec<TcpStream>>,
+    pub accepted: AtomicUsize,
+}
+
+impl Proxy {
+    /// A proxy to a server's port on loopback.
+    pub fn start(server_port: u16) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = format!("127.0.0.1:{server_port}");
+        let inner = Arc::new(Inner { server, ..Inner::default() });
+        let proxy = Proxy { port, inner };
+        let accepting = proxy.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                accepting.inner.accepted.fetch_add(1, Ordering::SeqCst);
+                if accepting.inner.refuse.load(Ordering::SeqCst) {
+                    continue;
+                }
+                accepting.connect(stream);
+            }
+        });
+        proxy
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Delays every packet, in both directions.
+    pub fn delay(&self, time: Duration) {
+        self.inner.delay_ms.store(time.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// Forwards nothing, and says nothing, until told otherwise.
+    pub fn silence(&self, silent: bool) {
+        self.inner.silent.store(silent, Ordering::SeqCst);
+    }
+
+    /// Closes new connections at once.
+    pub fn refuse(&self, refuse: bool) {
+        self.inner.refuse.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Closes every open connection.
+    pub fn cut(&self) {
+        for stream in self.inner.open.lock().expect("not poisoned").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The next `times` statements that contain `text` reach the server, are
+    /// done there, and their replies are cut off. Needs `tls=off`.
+    pub fn cut_replies(&self, text: &str, times: usize) {
+        *self.inner.cut_reply_of.lock().expect("not poisoned") = text.to_owned();
+        self.inner.cuts_left.store(times, Ordering::SeqCst);
+    }
+
+    /// How many replies are still to be cut.
+    pub fn cuts_left(&self) -> usize {
+        self.inner.cuts_left.load(Ordering::SeqCst)
+    }
+
+    /// How many connections it has accepted.
+    pub fn accepted(&self) -> usize {
+        self.inner.accepted.load(Ordering::SeqCst)
+    }
+
+    fn connect(&self, client: TcpStream) {
+        let Ok(server) = TcpStream::connect(&self.inner.server) else { return };
+        for stream in [&client, &server] {
+            let _ = stream.set_nodelay(true);
+            let copy = stream.try_clone().expect("a descriptor");
+            self.inner.open.lock().expect("not poisoned").push(copy);
+        }
+        // Set by one direction for the other: the next reply is to be cut.
+        let cut = Arc::new(AtomicBool::new(false));
+        let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+        let (up, down) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
+        let (a, b, flag) = (clone(&client), clone(&server), Arc::clone(&cut));
+        thread::spawn(move || up.pump(a, b, |inner, bytes| inner.look_at(bytes, &flag)));
+        thread::spawn(move || down.pump(server, client, |_, _| !cut.load(Ordering::SeqCst)));
+    }
+}
+
+impl Inner {
+    /// Copies until either end closes, or `may_pass` says no.
+    fn pump(
+        &self,
+        mut from: TcpStream,
+        mut to: TcpStream,
+        may_pass: impl Fn(&Inner, &[u8]) -> bool,
+    ) {
+        let mut buffer = [0; 65_536];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            while self.silent.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
+            if !may_pass(self, &buffer[..count]) || to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+
+    /// Marks the reply for cutting if this is the statement; always passes it.
+    fn look_at(&self, bytes: &[u8], cut: &AtomicBool) -> bool {
+        let wanted = self.cut_reply_of.lock().expect("not poisoned").clone();
+        let is_it = !wanted.is_empty()
+            && bytes.windows(wanted.len()).any(|part| part == wanted.as_bytes());
+        let one_less = |left: usize| left.checked_sub(1);
+        if is_it
+            && self.cuts_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+        {
+            cut.store(true, Ordering::SeqCst);
+        }
+        true
+    }
+}

@@ -1,0 +1,1 @@
+//! Clocks, time zones, and the length of a lease.

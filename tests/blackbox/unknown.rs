@@ -1,0 +1,1 @@
+//! Calls whose reply was lost: none is left in doubt.

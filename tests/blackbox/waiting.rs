@@ -1,0 +1,1 @@
+//! How long a wait takes, and how it ends.
