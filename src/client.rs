@@ -13,9 +13,7 @@ use crate::key::Key;
 use crate::kinds::lease::{Leases, Request};
 use crate::lock::Lock;
 use crate::options::{AcquireOptions, ClientOptions, Wait};
-use crate::resolve::Resolver;
 use crate::session::connect::Connector;
-use crate::session::pool::Pool;
 use crate::sql::Names;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::sys::clock::Instant;
@@ -114,13 +112,7 @@ impl Builder {
         let settings = self.options.or(from_url).complete()?;
         let names = Names::new(&target.database, &settings.table_prefix);
         let connector = Arc::new(Connector { target, settings, names });
-        let leases = Leases {
-            pool: Arc::new(Pool::new(Arc::clone(&connector))),
-            resolver: Arc::new(Resolver::new(Arc::clone(&connector))),
-            connector,
-            host: host::name(),
-            pid: host::pid(),
-        };
+        let leases = Leases::new(connector, host::name(), host::pid());
         Ok(Client(Arc::new(Owner(Arc::new(Shared {
             generation: fork::generation(),
             leases,

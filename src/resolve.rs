@@ -334,5 +334,5 @@ pub(crate) fn release(
 /// has not lapsed.
 fn token_of(rows: &[Cells], hold: &[u8; 16]) -> Option<u64> {
     let found = crate::kinds::lease::Found::read(rows)?;
-    (found.left_us > 0 && found.has(hold)).then_some(found.token)
+    (found.left_us > 0 && found.has(hold)).then_some(found.stamp.token)
 }

@@ -12,6 +12,18 @@ use super::{NOW_US, Names, hex};
 /// late: no remaining time and no token is ever as large.
 pub(crate) const LATE: u64 = 1 << 62;
 
+/// Added to the time that a lease has left where it is more than the lease is
+/// long, which can only be if the server's clock was set back.
+pub(crate) const STEPPED: u64 = 1 << 61;
+
+/// All that a grant, a renewal or a release changes in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) token: u64,
+    pub(crate) renewed_us: u64,
+    pub(crate) expires_us: u64,
+}
+
 /// The row a statement is about, and who is asking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
@@ -45,25 +57,50 @@ impl Row<'_> {
     /// success is its own commit: of two takers the second sees the first's
     /// expiry. The OK packet carries the outcome, and no second statement has
     /// to look: 1 row and the token; 0 rows and the microseconds that the
-    /// holder has left; 0 rows and `LATE` plus the server's clock, if the
+    /// holder has left (and `STEPPED`, if that cannot be); 0 rows and `LATE` plus the server's clock, if the
     /// statement ran after its caller had given up; 0 and 0: there is no row.
     /// (`0 * token` keeps MariaDB from evaluating the report as a constant.)
     /// The token grows by at least one, and to the clock if that is ahead, so
     /// that it grows even where rows or commits were lost.
     pub(crate) fn take(&self, grant: &Grant<'_>) -> String {
+        let (now, give_up_us) = (NOW_US, grant.give_up_us);
+        self.grant_where(
+            grant,
+            &format!(
+                "AND ({now} < {give_up_us} OR LAST_INSERT_ID({LATE} + {now} + 0 * token) = 0) \
+                 AND (expires_us <= {now} OR LAST_INSERT_ID(expires_us - {now} \
+                 + IF(expires_us - {now} > ttl_us, {STEPPED}, 0)) = 0)"
+            ),
+        )
+    }
+
+    /// `take_stepped`: a lease with an impossible expiry, whose row has stood
+    /// as it is for its TTL. It compares all that a renewal or another taker
+    /// changes, so that of those one wins.
+    pub(crate) fn take_stepped(&self, grant: &Grant<'_>, stamp: &Stamp) -> String {
+        let (now, give_up_us) = (NOW_US, grant.give_up_us);
+        let Stamp { token, renewed_us, expires_us } = stamp;
+        self.grant_where(
+            grant,
+            &format!(
+                "AND {now} < {give_up_us} AND token = {token} \
+                 AND renewed_us = {renewed_us} AND expires_us = {expires_us}"
+            ),
+        )
+    }
+
+    fn grant_where(&self, grant: &Grant<'_>, condition: &str) -> String {
         let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
         let (owner, attempt) = (hex(grant.owner), hex(grant.attempt));
         let (application, host, note) = (hex(grant.application), hex(grant.host), hex(grant.note));
-        let Grant { ttl_us, give_up_us, pid, .. } = grant;
+        let Grant { ttl_us, pid, .. } = grant;
         format!(
             "UPDATE {lock} FORCE INDEX (PRIMARY) SET \
              token = LAST_INSERT_ID(GREATEST(token + 1, {now})), \
              owner = {owner}, attempt = {attempt}, holds = {attempt}, ttl_us = {ttl_us}, \
              acquired_us = {now}, renewed_us = {now}, expires_us = {now} + {ttl_us}, \
              application = {application}, host = {host}, pid = {pid}, note = {note} \
-             WHERE {row} \
-             AND ({now} < {give_up_us} OR LAST_INSERT_ID({LATE} + {now} + 0 * token) = 0) \
-             AND (expires_us <= {now} OR LAST_INSERT_ID(expires_us - {now}) = 0)"
+             WHERE {row} {condition}"
         )
     }
 
@@ -164,7 +201,7 @@ impl Row<'_> {
         )
     }
 
-    /// `look`: token, owner, holds, expiry and the microseconds left.
+    /// `look`: token, owner, holds, expiry, microseconds left, TTL, last renewal.
     ///
     /// A plain read at READ COMMITTED or in a transaction of its own: it sees
     /// all that is committed and waits for nobody. It proves that an attempt
@@ -173,7 +210,7 @@ impl Row<'_> {
         let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
         format!(
             "SELECT token, owner, holds, expires_us, \
-             IF(expires_us > {now}, expires_us - {now}, 0) AS left_us \
+             IF(expires_us > {now}, expires_us - {now}, 0) AS left_us, ttl_us, renewed_us \
              FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
         )
     }

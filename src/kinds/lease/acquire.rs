@@ -1,19 +1,19 @@
-//! The lease kind: acquire, renew and release against the row, with every
-//! answer that a server or a broken connection can give.
+//! Acquiring a lease: one attempt after the other, each with an id of its own,
+//! until one is granted or the call ends.
 
 use std::time::Duration;
 
+use super::{Found, Leases, ended, is_final, micros, unavailable};
 use crate::call::{Call, Waited};
 use crate::error::{Error, Result, Status};
-use crate::grant::{self, Grant, LostCause};
+use crate::grant;
 use crate::key::Key;
 use crate::random;
-use crate::resolve::{self, Leftover, Resolver, Unknown};
-use crate::session::connect::Connector;
+use crate::resolve::{Leftover, Unknown};
+use crate::session::Session;
 use crate::session::failure::{Class, Failure, Refusal};
-use crate::session::pool::{NoSession, Pool};
-use crate::session::{Cells, Session};
-use crate::sql::lease::{self as statement, LATE, Row};
+use crate::session::pool::NoSession;
+use crate::sql::lease::{self as statement, LATE, Row, STEPPED};
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 use crate::wait::backoff::Backoff;
@@ -24,16 +24,6 @@ const TRY_BLOCKED: Duration = Duration::from_secs(1);
 /// How often a single try begins anew where a session or a table was not
 /// what it seemed.
 const TRY_UNREADY: u32 = 3;
-
-/// What the lease statements need of a client.
-#[derive(Debug)]
-pub(crate) struct Leases {
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) resolver: Arc<Resolver>,
-    pub(crate) host: Vec<u8>,
-    pub(crate) pid: u32,
-}
 
 /// What is asked for.
 #[derive(Debug)]
@@ -216,7 +206,12 @@ impl Leases {
                 },
                 (_, late) if late >= LATE => session.learn_clock(sent, late - LATE),
                 (_, left_us) => {
-                    return self.join(session, call, &row, &grant, request, left_us);
+                    let held = self.join(session, call, &row, &grant, request, left_us)?;
+                    if left_us < STEPPED || !matches!(held, Answer::Held(_)) {
+                        return Ok(held);
+                    }
+                    let token = self.take_stepped(session, call, &row, &grant, request.key)?;
+                    return Ok(token.map_or(held, Answer::Granted));
                 }
             }
             // The statement came after its give-up: the server's clock was
@@ -283,163 +278,6 @@ impl Leases {
             Waited::Interrupted(status) => Tried::Ended(status),
         }
     }
-
-    /// Renews a held grant to `ttl` from now.
-    pub(crate) fn renew(&self, call: &Arc<Call>, grant: &Grant, ttl: Duration) -> Result<()> {
-        let row = self.row(&grant.key);
-        let shared = grant.owner.is_some();
-        let text = row.renew(grant.token, &grant.hold, micros(ttl), shared);
-        let mut sent_before = Instant::NEVER;
-        let done = self.until_answered(call, "renew", |session| {
-            let sent = Instant::now();
-            sent_before = sent;
-            grant.renewing(grant::deadline(sent, ttl), !shared);
-            session.execute(call, &text).map(|done| done.rows > 0)
-        });
-        let renewed_until = grant::deadline(sent_before, ttl);
-        match done {
-            Ok(true) if grant.renewed(renewed_until) => Ok(()),
-            Ok(true) => {
-                // Answered after the handle's deadline: it was told lost, and
-                // stays so. The lease is given back, and kept for nobody.
-                self.give_back(grant, ttl);
-                Err(not_held())
-            }
-            Ok(false) => {
-                grant.lost(self.cause(call, grant));
-                Err(not_held())
-            }
-            Err(error) => {
-                grant.not_reached();
-                if grant.deadline().has_passed() {
-                    // One of those sent may have been carried out after all.
-                    self.give_back(grant, ttl);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Releases a grant. False if it was not there any more.
-    pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant) -> Result<bool> {
-        let row = self.row(&grant.key);
-        let mut sent = 0;
-        let released = self.until_answered(call, "release", |session| {
-            sent += 1;
-            if grant.owner.is_some() {
-                return resolve::release(session, call, &row, grant.token, &grant.hold);
-            }
-            let text = row.release(grant.token, &grant.hold);
-            session.execute(call, &text).map(|done| done.rows > 0)
-        })?;
-        // Not there at the second sending: the first may have done it.
-        Ok(released || (sent > 1 && self.was_released(call, grant)))
-    }
-
-    /// Whether a release whose reply was lost had been in time: the row says
-    /// so, or the lease could not have ended otherwise yet.
-    fn was_released(&self, call: &Arc<Call>, grant: &Grant) -> bool {
-        if !grant.deadline().has_passed() {
-            return true;
-        }
-        match self.look(call, grant) {
-            Ok(Some(found)) => found.token == grant.token && found.expires_us == 0,
-            _ => false,
-        }
-    }
-
-    /// Leaves a grant that nobody waits for to the resolver.
-    pub(crate) fn give_back(&self, grant: &Grant, ttl: Duration) {
-        self.resolver.release(Leftover {
-            key: grant.key.clone(),
-            token: grant.token,
-            hold: grant.hold,
-            until: Instant::now().after(ttl),
-        });
-    }
-
-    /// A round trip.
-    pub(crate) fn ping(&self, call: &Arc<Call>) -> Result<()> {
-        self.until_answered(call, "ping", |session| {
-            session.execute(call, crate::sql::session::PING).map(drop)
-        })
-    }
-
-    /// Why a renewal or release found nothing to change.
-    fn cause(&self, call: &Arc<Call>, grant: &Grant) -> LostCause {
-        match self.look(call, grant) {
-            Ok(None) => LostCause::RowGone,
-            Ok(Some(found)) if found.token != grant.token => LostCause::Taken,
-            _ => LostCause::Expired,
-        }
-    }
-
-    /// The cause for a grant that a release found gone.
-    pub(crate) fn lost_before_release(&self, call: &Arc<Call>, grant: &Grant) {
-        grant.lost(self.cause(call, grant));
-    }
-
-    fn look(&self, call: &Arc<Call>, grant: &Grant) -> Result<Option<Found>> {
-        let text = self.row(&grant.key).look();
-        let rows = self.until_answered(call, "look", |session| session.query(call, &text))?;
-        Ok(Found::read(&rows))
-    }
-
-    /// Runs `send` on one session after the other until the server has
-    /// answered, or the call's deadline has passed. For statements that may be
-    /// sent again after a lost reply, since doing them twice is doing them once.
-    fn until_answered<T>(
-        &self,
-        call: &Arc<Call>,
-        what: &str,
-        mut send: impl FnMut(&mut Session) -> Result<T, Failure>,
-    ) -> Result<T> {
-        let mut backoff = Backoff::new();
-        loop {
-            let error = match self.pool.take(call) {
-                Ok(mut session) => {
-                    let answer = send(&mut session);
-                    if let Err(Failure::Refused(refusal)) = &answer
-                        && refusal.class() == Class::NoTable
-                    {
-                        session.mark_broken();
-                        self.pool.flush();
-                    }
-                    self.pool.put_back(session);
-                    match answer {
-                        Ok(value) => return Ok(value),
-                        Err(failure) => {
-                            let refusal = failure.refusal();
-                            let error = refusal.error(what);
-                            let again = matches!(failure, Failure::Lost(_))
-                                || matches!(refusal.class(), Class::Blocked | Class::NoTable)
-                                || error.status() == Status::Unavailable;
-                            if !again {
-                                return Err(error);
-                            }
-                            unavailable(error)
-                        }
-                    }
-                }
-                Err(NoSession::Interrupted(status)) => return Err(ended(status)),
-                Err(NoSession::Failed(error)) if is_final(&error) => return Err(error),
-                Err(NoSession::Failed(error) | NoSession::Late(error)) => error,
-            };
-            match call.wait(Instant::now().after(backoff.next()), || None::<()>) {
-                Waited::Interrupted(status) => return Err(ended(status)),
-                _ if call.deadline().has_passed() => return Err(error),
-                _ => {}
-            }
-        }
-    }
-
-    fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
-        Row {
-            names: &self.connector.names,
-            namespace: &self.connector.settings.namespace,
-            key: key.as_bytes(),
-        }
-    }
 }
 
 /// What one attempt's statements found.
@@ -461,39 +299,6 @@ impl Seen {
     }
 }
 
-/// A row as a look found it.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) token: u64,
-    pub(crate) owner: Option<Vec<u8>>,
-    holds: Vec<u8>,
-    pub(crate) expires_us: u64,
-    pub(crate) left_us: u64,
-}
-
-impl Found {
-    /// Reads the result of a look; `None` if there is no row.
-    pub(crate) fn read(rows: &[Cells]) -> Option<Found> {
-        let row = rows.first()?;
-        Some(Found {
-            token: crate::session::number(rows, 0),
-            owner: row.get(1).cloned().flatten(),
-            holds: row.get(2).cloned().flatten().unwrap_or_default(),
-            expires_us: crate::session::number(rows, 3),
-            left_us: crate::session::number(rows, 4),
-        })
-    }
-
-    /// True if `hold` is one of the row's.
-    pub(crate) fn has(&self, hold: &[u8; 16]) -> bool {
-        self.holds.chunks(16).any(|other| other == hold)
-    }
-
-    fn is_full(&self) -> bool {
-        self.holds.len() >= 256
-    }
-}
-
 fn refused(refusal: &Refusal) -> Tried {
     let error = refusal.error("acquire");
     match refusal.class() {
@@ -504,40 +309,6 @@ fn refused(refusal: &Refusal) -> Tried {
     }
 }
 
-/// True if waiting cannot help.
-fn is_final(error: &Error) -> bool {
-    matches!(
-        error.status(),
-        Status::Config | Status::InvalidArgument | Status::Unsupported | Status::Closed
-    )
-}
-
-/// What was retried in vain is UNAVAILABLE, whatever it was.
-fn unavailable(error: Error) -> Error {
-    if error.status() == Status::Unavailable || is_final(&error) {
-        return error;
-    }
-    Error::new(Status::Unavailable, error.message())
-        .with_server(error.server_errno(), error.sqlstate())
-}
-
-fn micros(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
-}
-
 fn not_acquired() -> Error {
     Error::new(Status::NotAcquired, "not acquired: someone else has the lock")
-}
-
-pub(crate) fn not_held() -> Error {
-    Error::new(Status::NotHeld, "the lock is not held")
-}
-
-/// The error of a call that was ended from outside.
-pub(crate) fn ended(status: Status) -> Error {
-    let text = match status {
-        Status::Cancelled => "the call was cancelled",
-        _ => "the client is closed",
-    };
-    Error::new(status, text)
 }

@@ -1,0 +1,107 @@
+//! Holding a lease: renewing and releasing it, and finding out why it is gone.
+
+use std::time::Duration;
+
+use super::{Found, Leases, micros, not_held};
+use crate::call::Call;
+use crate::error::Result;
+use crate::grant::{self, Grant, LostCause};
+use crate::resolve::{self, Leftover};
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+
+impl Leases {
+    /// Renews a held grant to `ttl` from now.
+    pub(crate) fn renew(&self, call: &Arc<Call>, grant: &Grant, ttl: Duration) -> Result<()> {
+        let row = self.row(&grant.key);
+        let shared = grant.owner.is_some();
+        let text = row.renew(grant.token, &grant.hold, micros(ttl), shared);
+        let mut sent_before = Instant::NEVER;
+        let done = self.until_answered(call, "renew", |session| {
+            let sent = Instant::now();
+            sent_before = sent;
+            grant.renewing(grant::deadline(sent, ttl), !shared);
+            session.execute(call, &text).map(|done| done.rows > 0)
+        });
+        let renewed_until = grant::deadline(sent_before, ttl);
+        match done {
+            Ok(true) if grant.renewed(renewed_until) => Ok(()),
+            Ok(true) => {
+                // Answered after the handle's deadline: it was told lost, and
+                // stays so. The lease is given back, and kept for nobody.
+                self.give_back(grant, ttl);
+                Err(not_held())
+            }
+            Ok(false) => {
+                grant.lost(self.cause(call, grant));
+                Err(not_held())
+            }
+            Err(error) => {
+                grant.not_reached();
+                if grant.deadline().has_passed() {
+                    // One of those sent may have been carried out after all.
+                    self.give_back(grant, ttl);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Releases a grant. False if it was not there any more.
+    pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant) -> Result<bool> {
+        let row = self.row(&grant.key);
+        let mut sent = 0;
+        let released = self.until_answered(call, "release", |session| {
+            sent += 1;
+            if grant.owner.is_some() {
+                return resolve::release(session, call, &row, grant.token, &grant.hold);
+            }
+            let text = row.release(grant.token, &grant.hold);
+            session.execute(call, &text).map(|done| done.rows > 0)
+        })?;
+        // Not there at the second sending: the first may have done it.
+        Ok(released || (sent > 1 && self.was_released(call, grant)))
+    }
+
+    /// Whether a release whose reply was lost had been in time: the row says
+    /// so, or the lease could not have ended otherwise yet.
+    fn was_released(&self, call: &Arc<Call>, grant: &Grant) -> bool {
+        if !grant.deadline().has_passed() {
+            return true;
+        }
+        match self.look(call, grant) {
+            Ok(Some(found)) => found.stamp.token == grant.token && found.stamp.expires_us == 0,
+            _ => false,
+        }
+    }
+
+    /// Leaves a grant that nobody waits for to the resolver.
+    pub(crate) fn give_back(&self, grant: &Grant, ttl: Duration) {
+        self.resolver.release(Leftover {
+            key: grant.key.clone(),
+            token: grant.token,
+            hold: grant.hold,
+            until: Instant::now().after(ttl),
+        });
+    }
+
+    /// Why a renewal or release found nothing to change.
+    fn cause(&self, call: &Arc<Call>, grant: &Grant) -> LostCause {
+        match self.look(call, grant) {
+            Ok(None) => LostCause::RowGone,
+            Ok(Some(found)) if found.stamp.token != grant.token => LostCause::Taken,
+            _ => LostCause::Expired,
+        }
+    }
+
+    /// The cause for a grant that a release found gone.
+    pub(crate) fn lost_before_release(&self, call: &Arc<Call>, grant: &Grant) {
+        grant.lost(self.cause(call, grant));
+    }
+
+    fn look(&self, call: &Arc<Call>, grant: &Grant) -> Result<Option<Found>> {
+        let text = self.row(&grant.key).look();
+        let rows = self.until_answered(call, "look", |session| session.query(call, &text))?;
+        Ok(Found::read(&rows))
+    }
+}

@@ -1,0 +1,182 @@
+//! The lease kind: acquire, renew and release against the row, with every
+//! answer that a server or a broken connection can give.
+
+mod acquire;
+mod hold;
+mod stepped;
+
+use std::time::Duration;
+
+use crate::call::{Call, Waited};
+use crate::error::{Error, Result, Status};
+use crate::key::Key;
+use crate::resolve::Resolver;
+use crate::session::connect::Connector;
+use crate::session::failure::{Class, Failure};
+use crate::session::pool::{NoSession, Pool};
+use crate::session::{Cells, Session, number};
+use crate::sql::lease::{Row, Stamp};
+use crate::sync::{Arc, Mutex};
+use crate::sys::clock::Instant;
+use crate::wait::backoff::Backoff;
+
+pub(crate) use acquire::Request;
+use stepped::Watches;
+
+/// What the lease statements need of a client.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) host: Vec<u8>,
+    pub(crate) pid: u32,
+    watches: Mutex<Watches>,
+}
+
+impl Leases {
+    pub(crate) fn new(connector: Arc<Connector>, host: Vec<u8>, pid: u32) -> Leases {
+        Leases {
+            pool: Arc::new(Pool::new(Arc::clone(&connector))),
+            resolver: Arc::new(Resolver::new(Arc::clone(&connector))),
+            connector,
+            host,
+            pid,
+            watches: Mutex::default(),
+        }
+    }
+
+    /// A round trip.
+    pub(crate) fn ping(&self, call: &Arc<Call>) -> Result<()> {
+        self.until_answered(call, "ping", |session| {
+            session.execute(call, crate::sql::session::PING).map(drop)
+        })
+    }
+
+    /// Runs `send` on one session after the other until the server has
+    /// answered, or the call's deadline has passed. For statements that may be
+    /// sent again after a lost reply, since doing them twice is doing them once.
+    fn until_answered<T>(
+        &self,
+        call: &Arc<Call>,
+        what: &str,
+        mut send: impl FnMut(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T> {
+        let mut backoff = Backoff::new();
+        loop {
+            let error = match self.pool.take(call) {
+                Ok(mut session) => {
+                    let answer = send(&mut session);
+                    if let Err(Failure::Refused(refusal)) = &answer
+                        && refusal.class() == Class::NoTable
+                    {
+                        session.mark_broken();
+                        self.pool.flush();
+                    }
+                    self.pool.put_back(session);
+                    match answer {
+                        Ok(value) => return Ok(value),
+                        Err(failure) => {
+                            let refusal = failure.refusal();
+                            let error = refusal.error(what);
+                            let again = matches!(failure, Failure::Lost(_))
+                                || matches!(refusal.class(), Class::Blocked | Class::NoTable)
+                                || error.status() == Status::Unavailable;
+                            if !again {
+                                return Err(error);
+                            }
+                            unavailable(error)
+                        }
+                    }
+                }
+                Err(NoSession::Interrupted(status)) => return Err(ended(status)),
+                Err(NoSession::Failed(error)) if is_final(&error) => return Err(error),
+                Err(NoSession::Failed(error) | NoSession::Late(error)) => error,
+            };
+            match call.wait(Instant::now().after(backoff.next()), || None::<()>) {
+                Waited::Interrupted(status) => return Err(ended(status)),
+                _ if call.deadline().has_passed() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
+        Row {
+            names: &self.connector.names,
+            namespace: &self.connector.settings.namespace,
+            key: key.as_bytes(),
+        }
+    }
+}
+
+/// A row as a look found it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) stamp: Stamp,
+    pub(crate) owner: Option<Vec<u8>>,
+    holds: Vec<u8>,
+    pub(crate) left_us: u64,
+    pub(crate) ttl_us: u64,
+}
+
+impl Found {
+    /// Reads the result of a look; `None` if there is no row.
+    pub(crate) fn read(rows: &[Cells]) -> Option<Found> {
+        let row = rows.first()?;
+        Some(Found {
+            stamp: Stamp {
+                token: number(rows, 0),
+                renewed_us: number(rows, 6),
+                expires_us: number(rows, 3),
+            },
+            owner: row.get(1).cloned().flatten(),
+            holds: row.get(2).cloned().flatten().unwrap_or_default(),
+            left_us: number(rows, 4),
+            ttl_us: number(rows, 5),
+        })
+    }
+
+    /// True if `hold` is one of the row's.
+    pub(crate) fn has(&self, hold: &[u8; 16]) -> bool {
+        self.holds.chunks(16).any(|other| other == hold)
+    }
+
+    fn is_full(&self) -> bool {
+        self.holds.len() >= 256
+    }
+}
+
+/// True if waiting cannot help.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error.status(),
+        Status::Config | Status::InvalidArgument | Status::Unsupported | Status::Closed
+    )
+}
+
+/// What was retried in vain is UNAVAILABLE, whatever it was.
+fn unavailable(error: Error) -> Error {
+    if error.status() == Status::Unavailable || is_final(&error) {
+        return error;
+    }
+    Error::new(Status::Unavailable, error.message())
+        .with_server(error.server_errno(), error.sqlstate())
+}
+
+fn micros(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn not_held() -> Error {
+    Error::new(Status::NotHeld, "the lock is not held")
+}
+
+/// The error of a call that was ended from outside.
+pub(crate) fn ended(status: Status) -> Error {
+    let text = match status {
+        Status::Cancelled => "the call was cancelled",
+        _ => "the client is closed",
+    };
+    Error::new(status, text)
+}
