@@ -47,87 +47,6 @@
 #endif
 
 /**
- * The number of this header's binary interface; dl_abi_version() tells the
- * library's.
- */
-#define DL_ABI_VERSION 0
-
-/**
- * Done.
- */
-#define DL_STATUS_OK 0
-
-/**
- * One try was made, and someone else has the lock.
- */
-#define DL_STATUS_NOT_ACQUIRED 1
-
-/**
- * The deadline passed while someone else had the lock.
- */
-#define DL_STATUS_TIMED_OUT 2
-
-/**
- * The call was ended by its dl_cancel.
- */
-#define DL_STATUS_CANCELLED 3
-
-/**
- * The lock is not held: lost, taken over, or already released.
- */
-#define DL_STATUS_NOT_HELD 4
-
-/**
- * The version has moved on.
- */
-#define DL_STATUS_CONFLICT 5
-
-/**
- * An argument is outside of what the call takes.
- */
-#define DL_STATUS_INVALID_ARGUMENT -1
-
-/**
- * The server cannot be reached, or cannot serve now.
- */
-#define DL_STATUS_UNAVAILABLE -2
-
-/**
- * The server refused; errno and SQLSTATE are in the error.
- */
-#define DL_STATUS_SERVER -3
-
-/**
- * The client was closed.
- */
-#define DL_STATUS_CLOSED -4
-
-/**
- * The handle was made before a fork, in the parent.
- */
-#define DL_STATUS_FORKED -5
-
-/**
- * Password, rights, schema or server are wrong: trying again cannot help.
- */
-#define DL_STATUS_CONFIG -6
-
-/**
- * This server or kind of lock cannot do what was asked.
- */
-#define DL_STATUS_UNSUPPORTED -7
-
-/**
- * The library is in a state it should never be in; close the client.
- */
-#define DL_STATUS_INTERNAL -98
-
-/**
- * The library panicked; close the client.
- */
-#define DL_STATUS_PANIC -99
-
-/**
  * For wait_ms: wait for ever.
  */
 #define DL_WAIT_FOREVER UINT64_MAX
@@ -211,6 +130,87 @@
  * It was held for as long as it might be.
  */
 #define DL_LOST_MAX_HOLD 9
+
+/**
+ * Done.
+ */
+#define DL_STATUS_OK 0
+
+/**
+ * One try was made, and someone else has the lock.
+ */
+#define DL_STATUS_NOT_ACQUIRED 1
+
+/**
+ * The deadline passed while someone else had the lock.
+ */
+#define DL_STATUS_TIMED_OUT 2
+
+/**
+ * The call was ended by its dl_cancel.
+ */
+#define DL_STATUS_CANCELLED 3
+
+/**
+ * The lock is not held: lost, taken over, or already released.
+ */
+#define DL_STATUS_NOT_HELD 4
+
+/**
+ * The version has moved on.
+ */
+#define DL_STATUS_CONFLICT 5
+
+/**
+ * An argument is outside of what the call takes.
+ */
+#define DL_STATUS_INVALID_ARGUMENT -1
+
+/**
+ * The server cannot be reached, or cannot serve now.
+ */
+#define DL_STATUS_UNAVAILABLE -2
+
+/**
+ * The server refused; errno and SQLSTATE are in the error.
+ */
+#define DL_STATUS_SERVER -3
+
+/**
+ * The client was closed.
+ */
+#define DL_STATUS_CLOSED -4
+
+/**
+ * The handle was made before a fork, in the parent.
+ */
+#define DL_STATUS_FORKED -5
+
+/**
+ * Password, rights, schema or server are wrong: trying again cannot help.
+ */
+#define DL_STATUS_CONFIG -6
+
+/**
+ * This server or kind of lock cannot do what was asked.
+ */
+#define DL_STATUS_UNSUPPORTED -7
+
+/**
+ * The library is in a state it should never be in; close the client.
+ */
+#define DL_STATUS_INTERNAL -98
+
+/**
+ * The library panicked; close the client.
+ */
+#define DL_STATUS_PANIC -99
+
+/**
+ * The number of this header's binary interface; dl_abi_version() tells the
+ * library's.
+ */
+#define DL_ABI_VERSION 0
 
 /**
  * A token that ends calls from another thread. May be given to any number of
@@ -345,96 +345,6 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The library's version, such as "0.1.0". Compare with DL_VERSION_STRING.
- *
- * @return A static text; never NULL.
- *
- * Blocks: no. Threads: any. After fork: works.
- */
-const char *dl_version(void);
-
-/**
- * The number of the library's binary interface. A program, and above all a
- * wrapper that finds the library at run time, compares it with the
- * DL_ABI_VERSION that it was written for.
- *
- * @return The number.
- *
- * Blocks: no. Threads: any. After fork: works.
- */
-uint32_t dl_abi_version(void);
-
-/**
- * The name of a status without its prefix: "NOT_HELD" for 4.
- *
- * @param status Any number.
- * @return A static text; "UNKNOWN" for a number that is none.
- *
- * Blocks: no. Threads: any. After fork: works.
- */
-const char *dl_status_name(dl_status status);
-
-/**
- * The status that the failed call returned.
- *
- * @param error An error; NULL gives INVALID_ARGUMENT.
- * @return The status, below zero.
- *
- * Blocks: no. Threads: any, also at the same time. After fork: works.
- */
-dl_status dl_error_status(const dl_error *error);
-
-/**
- * What happened, in English, for people and logs. Never holds a password.
- * The wording may change with any version.
- *
- * @param error An error; NULL gives "".
- * @return A text that lives as long as the error.
- *
- * Blocks: no. Threads: any, also at the same time. After fork: works.
- */
-const char *dl_error_message(const dl_error *error);
-
-/**
- * The server's error number.
- *
- * @param error An error; NULL gives 0.
- * @return The number, 0 if the server sent none.
- *
- * Blocks: no. Threads: any, also at the same time. After fork: works.
- */
-uint32_t dl_error_server_errno(const dl_error *error);
-
-/**
- * The server's SQLSTATE, five characters.
- *
- * @param error An error; NULL gives "".
- * @return A text that lives as long as the error, "" if the server sent none.
- *
- * Blocks: no. Threads: any, also at the same time. After fork: works.
- */
-const char *dl_error_sqlstate(const dl_error *error);
-
-/**
- * Whether the same call may succeed later without anybody's help.
- *
- * @param error An error; NULL gives 0.
- * @return 1 if it may, else 0.
- *
- * Blocks: no. Threads: any, also at the same time. After fork: works.
- */
-int32_t dl_error_is_retriable(const dl_error *error);
-
-/**
- * Frees an error.
- *
- * @param error An error, not used by anybody any more; NULL does nothing.
- *
- * Blocks: no. Threads: any. After fork: works.
- */
-void dl_error_free(dl_error *error);
-
-/**
  * Makes a token.
  *
  * @return The token, to be freed by dl_cancel_free(); NULL only if the
@@ -506,16 +416,77 @@ dl_status dl_client_ping(dl_client *client,
                          dl_error **error_out);
 
 /**
- * Closes a client and frees it: releases what it holds, ends its calls with
- * CLOSED, and joins its threads. Locks of the client may be freed before or
+ * Closes a client and frees it: releases what it holds, ends the calls that
+ * wait in it with CLOSED, and joins its threads. Locks of the client may be freed before or
  * after; from here on they are lost, with the cause DL_LOST_CLOSED.
  *
- * @param client A client that no thread is about to use; NULL does nothing.
+ * @param client A client that no call begins to use any more; NULL does
+ * nothing.
  *
  * Blocks: up to 2 s. Threads: any, once. After fork: frees the child's copy
  * and touches nothing of the parent's.
  */
 void dl_client_close(dl_client *client);
+
+/**
+ * The status that the failed call returned.
+ *
+ * @param error An error; NULL gives INVALID_ARGUMENT.
+ * @return The status, below zero.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: works.
+ */
+dl_status dl_error_status(const dl_error *error);
+
+/**
+ * What happened, in English, for people and logs. Never holds a password.
+ * The wording may change with any version.
+ *
+ * @param error An error; NULL gives "".
+ * @return A text that lives as long as the error.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: works.
+ */
+const char *dl_error_message(const dl_error *error);
+
+/**
+ * The server's error number.
+ *
+ * @param error An error; NULL gives 0.
+ * @return The number, 0 if the server sent none.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: works.
+ */
+uint32_t dl_error_server_errno(const dl_error *error);
+
+/**
+ * The server's SQLSTATE, five characters.
+ *
+ * @param error An error; NULL gives "".
+ * @return A text that lives as long as the error, "" if the server sent none.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: works.
+ */
+const char *dl_error_sqlstate(const dl_error *error);
+
+/**
+ * Whether the same call may succeed later without anybody's help.
+ *
+ * @param error An error; NULL gives 0.
+ * @return 1 if it may, else 0.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: works.
+ */
+int32_t dl_error_is_retriable(const dl_error *error);
+
+/**
+ * Frees an error.
+ *
+ * @param error An error, not used by anybody any more; NULL does nothing.
+ *
+ * Blocks: no. Threads: any. After fork: works.
+ */
+void dl_error_free(dl_error *error);
 
 /**
  * Acquires a lock.
@@ -641,6 +612,36 @@ dl_status dl_lock_state(const dl_lock *lock);
  * Blocks: no. Threads: any, also at the same time. After fork: DL_LOST_FORKED.
  */
 int32_t dl_lock_lost_cause(const dl_lock *lock);
+
+/**
+ * The name of a status without its prefix: "NOT_HELD" for 4.
+ *
+ * @param status Any number.
+ * @return A static text; "UNKNOWN" for a number that is none.
+ *
+ * Blocks: no. Threads: any. After fork: works.
+ */
+const char *dl_status_name(dl_status status);
+
+/**
+ * The library's version, such as "0.1.0". Compare with DL_VERSION_STRING.
+ *
+ * @return A static text; never NULL.
+ *
+ * Blocks: no. Threads: any. After fork: works.
+ */
+const char *dl_version(void);
+
+/**
+ * The number of the library's binary interface. A program, and above all a
+ * wrapper that finds the library at run time, compares it with the
+ * DL_ABI_VERSION that it was written for.
+ *
+ * @return The number.
+ *
+ * Blocks: no. Threads: any. After fork: works.
+ */
+uint32_t dl_abi_version(void);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -3,7 +3,8 @@
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use once_cell::race::OnceBool;
 
 use super::error::dl_error;
 use super::status::dl_status;
@@ -49,10 +50,11 @@ pub(super) fn read<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 /// Keeps panics from writing to the host's standard error: their text is in
 /// the error object. The hook is this library's own, for its copy of std.
 pub(super) fn silence_panics() {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if !DONE.swap(true, Ordering::AcqRel) && !cfg!(test) {
+    static SILENT: OnceBool = OnceBool::new();
+    SILENT.get_or_init(|| {
         panic::set_hook(Box::new(|_| {}));
-    }
+        true
+    });
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {

@@ -2,13 +2,24 @@
 
 use super::boundary;
 use crate::cancel::Cancel;
+use crate::error::{Error, Result, Status};
 use crate::sys::fork;
 
 /// A token that ends calls from another thread. May be given to any number of
 /// calls; once fired it stays fired, and ends those that come later too.
 pub struct dl_cancel {
-    pub(super) cancel: Cancel,
+    cancel: Cancel,
     generation: u64,
+}
+
+impl dl_cancel {
+    /// The token, if it is not the parent's in a forked child.
+    pub(super) fn token(&self) -> Result<Cancel> {
+        if self.generation == fork::generation() {
+            return Ok(self.cancel.clone());
+        }
+        Err(Error::new(Status::Forked, "the cancel token was made before a fork, in the parent"))
+    }
 }
 
 /// Makes a token.
@@ -37,10 +48,8 @@ pub extern "C" fn dl_cancel_new() -> *mut dl_cancel {
 pub unsafe extern "C" fn dl_cancel_fire(cancel: *const dl_cancel) {
     boundary::read((), || {
         // SAFETY: NULL or valid by the contract.
-        if let Some(token) = unsafe { cancel.as_ref() }
-            && token.generation == fork::generation()
-        {
-            token.cancel.fire();
+        if let Some(Ok(token)) = unsafe { cancel.as_ref() }.map(dl_cancel::token) {
+            token.fire();
         }
     });
 }

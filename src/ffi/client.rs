@@ -117,6 +117,16 @@ unsafe fn builder(given: dl_client_options) -> Result<Builder> {
     Ok(builder)
 }
 
+/// A client of the call's own, so that closing may free the handle while the
+/// call is still on its way out.
+///
+/// # Safety
+/// `client` is NULL or valid.
+pub(super) unsafe fn own(client: *const dl_client) -> Option<Client> {
+    // SAFETY: passed on.
+    unsafe { client.as_ref() }.map(|client| client.client.clone())
+}
+
 /// Makes one round trip to the server.
 ///
 /// @param client A client.
@@ -136,19 +146,18 @@ pub unsafe extern "C" fn dl_client_ping(
     error_out: *mut *mut dl_error,
 ) -> dl_status {
     // SAFETY: NULL or valid by the contract.
-    let shared = unsafe { client.as_ref() }.map(|client| &**client.client.shared());
-    boundary::call(shared, error_out, || {
-        // SAFETY: as above.
-        let client = unsafe { convert::handle("client", client) }?;
-        client.client.ping(Duration::from_millis(timeout_ms))
+    let client = unsafe { own(client) };
+    boundary::call(client.as_ref().map(|client| &**client.shared()), error_out, || {
+        convert::there("client", &client)?.ping(Duration::from_millis(timeout_ms))
     })
 }
 
-/// Closes a client and frees it: releases what it holds, ends its calls with
-/// CLOSED, and joins its threads. Locks of the client may be freed before or
+/// Closes a client and frees it: releases what it holds, ends the calls that
+/// wait in it with CLOSED, and joins its threads. Locks of the client may be freed before or
 /// after; from here on they are lost, with the cause DL_LOST_CLOSED.
 ///
-/// @param client A client that no thread is about to use; NULL does nothing.
+/// @param client A client that no call begins to use any more; NULL does
+/// nothing.
 ///
 /// Blocks: up to 2 s. Threads: any, once. After fork: frees the child's copy
 /// and touches nothing of the parent's.

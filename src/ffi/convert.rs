@@ -75,6 +75,11 @@ pub(super) unsafe fn handle<'a, T>(what: &str, pointer: *const T) -> Result<&'a 
     unsafe { pointer.as_ref() }.ok_or_else(|| Error::invalid(format!("invalid {what}: it is NULL")))
 }
 
+/// What was made of a pointer of C's that must not be NULL.
+pub(super) fn there<'a, T>(what: &str, made: &'a Option<T>) -> Result<&'a T> {
+    made.as_ref().ok_or_else(|| Error::invalid(format!("invalid {what}: it is NULL")))
+}
+
 /// An out-parameter, set to `empty`.
 ///
 /// # Safety

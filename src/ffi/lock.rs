@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::boundary;
 use super::cancel::dl_cancel;
-use super::client::dl_client;
+use super::client::{dl_client, own};
 use super::convert::{self, Sized0};
 use super::error::dl_error;
 use super::status::{DL_STATUS_NOT_HELD, DL_STATUS_OK, dl_status};
@@ -114,15 +114,15 @@ pub unsafe extern "C" fn dl_acquire(
     error_out: *mut *mut dl_error,
 ) -> dl_status {
     // SAFETY: NULL or valid by the contract.
-    let shared = unsafe { client.as_ref() }.map(|client| &**client.client.shared());
-    boundary::call(shared, error_out, || {
+    let client = unsafe { own(client) };
+    boundary::call(client.as_ref().map(|client| &**client.shared()), error_out, || {
         // SAFETY: each is NULL or valid by the contract, and checked for NULL.
         unsafe {
             convert::out("lock_out", lock_out, std::ptr::null_mut())?;
-            let client = convert::handle("client", client)?;
+            let client = convert::there("client", &client)?;
             let key = convert::bytes("key", key)?;
             let options = acquire_options(convert::options(options)?)?;
-            let lock = client.client.acquire(key, &options)?;
+            let lock = client.acquire(key, &options)?;
             let key = CString::new(key).unwrap_or_default();
             lock_out.write(Box::into_raw(Box::new(dl_lock { lock, key })));
         }
@@ -155,7 +155,7 @@ unsafe fn acquire_options(given: dl_acquire_options) -> Result<AcquireOptions> {
             max_hold: convert::millis(given.max_hold_ms),
             owner: convert::optional(given.owner).map(<[u8]>::to_vec),
             note: convert::optional(given.note).unwrap_or_default().to_vec(),
-            cancel: given.cancel.as_ref().map(|token| token.cancel.clone()),
+            cancel: given.cancel.as_ref().map(dl_cancel::token).transpose()?,
             kind,
         })
     }

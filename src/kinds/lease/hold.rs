@@ -17,7 +17,7 @@ impl Leases {
         let shared = grant.owner.is_some();
         let text = row.renew(grant.token, &grant.hold, micros(ttl), shared);
         let mut sent_before = Instant::NEVER;
-        let done = self.until_answered(call, "renew", |session| {
+        let done = self.until_answered(call, "renew", true, |session| {
             let sent = Instant::now();
             sent_before = sent;
             grant.renewing(grant::deadline(sent, ttl), !shared);
@@ -51,7 +51,7 @@ impl Leases {
     pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant) -> Result<bool> {
         let row = self.row(&grant.key);
         let mut sent = 0;
-        let released = self.until_answered(call, "release", |session| {
+        let released = self.until_answered(call, "release", true, |session| {
             sent += 1;
             if grant.owner.is_some() {
                 return resolve::release(session, call, &row, grant.token, &grant.hold);
@@ -101,7 +101,7 @@ impl Leases {
 
     fn look(&self, call: &Arc<Call>, grant: &Grant) -> Result<Option<Found>> {
         let text = self.row(&grant.key).look();
-        let rows = self.until_answered(call, "look", |session| session.query(call, &text))?;
+        let rows = self.until_answered(call, "look", true, |session| session.query(call, &text))?;
         Ok(Found::read(&rows))
     }
 }

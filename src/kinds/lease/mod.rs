@@ -46,20 +46,23 @@ impl Leases {
         }
     }
 
-    /// A round trip.
+    /// A round trip. A server that cannot be reached is told at once; what a
+    /// broken connection answered is asked again.
     pub(crate) fn ping(&self, call: &Arc<Call>) -> Result<()> {
-        self.until_answered(call, "ping", |session| {
-            session.execute(call, crate::sql::session::PING).map(drop)
-        })
+        let ping =
+            |session: &mut Session| session.execute(call, crate::sql::session::PING).map(drop);
+        self.until_answered(call, "ping", false, ping)
     }
 
     /// Runs `send` on one session after the other until the server has
     /// answered, or the call's deadline has passed. For statements that may be
     /// sent again after a lost reply, since doing them twice is doing them once.
+    /// Where no session can be opened, only the `patient` go on trying.
     fn until_answered<T>(
         &self,
         call: &Arc<Call>,
         what: &str,
+        patient: bool,
         mut send: impl FnMut(&mut Session) -> Result<T, Failure>,
     ) -> Result<T> {
         let mut backoff = Backoff::new();
@@ -90,7 +93,7 @@ impl Leases {
                     }
                 }
                 Err(NoSession::Interrupted(status)) => return Err(ended(status)),
-                Err(NoSession::Failed(error)) if is_final(&error) => return Err(error),
+                Err(NoSession::Failed(error)) if !patient || is_final(&error) => return Err(error),
                 Err(NoSession::Failed(error) | NoSession::Late(error)) => error,
             };
             match call.wait(Instant::now().after(backoff.next()), || None::<()>) {
