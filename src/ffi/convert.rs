@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
+/// No structure will ever be larger: a size beyond is an uninitialised one.
+const LARGEST: usize = 65_536;
+
 /// A structure that begins with its own size.
 pub(super) trait Sized0: Copy {
     /// What the structure is called in errors.
@@ -25,7 +28,7 @@ pub(super) unsafe fn options<T: Sized0>(given: *const T) -> Result<T> {
     }
     // SAFETY: the first field is a size_t, readable by the contract.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    if size < size_of::<usize>() || size > 4096 {
+    if size < size_of::<usize>() || size > LARGEST {
         return Err(Error::invalid(format!("invalid {}: size is {size}", T::NAME)));
     }
     let known = size_of::<T>();

@@ -50,6 +50,11 @@ pub(crate) struct Session {
     broken: bool,
 }
 
+/// For how long past its call's deadline a reply is still waited for, within the
+/// 100 ms by which a call may be late: to cut it off costs the connection, and
+/// the statement itself does nothing after the deadline.
+const GRACE: Duration = Duration::from_millis(50);
+
 /// How old the reading of the server's clock may grow before it is taken anew:
 /// two clocks drift apart by less than 100 ppm, 6 ms in this time.
 const CLOCK_AGE: Duration = Duration::from_secs(60);
@@ -77,7 +82,7 @@ impl Session {
         io: impl FnOnce(&mut Conn) -> mysql::Result<T>,
     ) -> Result<T, Failure> {
         let fd = self.fd();
-        socket::set_timeouts(fd, call.deadline().left().min(self.io_timeout));
+        socket::set_timeouts(fd, (call.deadline().left() + GRACE).min(self.io_timeout));
         let result = match &mut self.conn {
             Some(conn) => call.at_socket(fd, || signals::without_sigpipe(|| io(conn))),
             None => Err(mysql::Error::server_disconnected()),

@@ -21,6 +21,8 @@ use crate::wait::backoff::Backoff;
 /// For how long a single try goes on where the row is locked by somebody's
 /// transaction: MySQL's least wait for a row.
 const TRY_BLOCKED: Duration = Duration::from_secs(1);
+/// How long before its deadline a wait makes its last try.
+const LAST_TRY: Duration = Duration::from_millis(5);
 /// How often a single try begins anew where a session or a table was not
 /// what it seemed.
 const TRY_UNREADY: u32 = 3;
@@ -101,6 +103,7 @@ impl Leases {
                     backoff.next()
                 }
             };
+            let pause = before_the_end(pause, call.deadline().left());
             match call.wait(Instant::now().after(pause), || None::<()>) {
                 Waited::Interrupted(status) => return Err(ended(status)),
                 _ if call.deadline().has_passed() => return Err(seen.at_deadline()),
@@ -296,6 +299,14 @@ impl Seen {
         }
         let nothing = || Error::new(Status::Unavailable, "no answer from the server in time");
         unavailable(self.error.unwrap_or_else(nothing))
+    }
+}
+
+/// A pause cut short for one more try just before the end, if it would pass it.
+fn before_the_end(pause: Duration, left: Duration) -> Duration {
+    match left.checked_sub(LAST_TRY) {
+        Some(until_last) if !until_last.is_zero() => pause.min(until_last),
+        _ => left,
     }
 }
 
