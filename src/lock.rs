@@ -139,7 +139,8 @@ impl Lock {
 
     fn end(&self, call: &Arc<crate::call::Call>) -> Result<()> {
         let turn = self.grant.turn(call).map_err(no_turn)?;
-        match self.grant.phase() {
+        let phase = self.grant.phase();
+        match phase {
             Phase::Held if !self.grant.leave_shared() => return Ok(()),
             Phase::Held => self.grant.ending(),
             Phase::Ending => {}
@@ -148,7 +149,8 @@ impl Lock {
                 return Err(not_held());
             }
         }
-        let released = self.client.leases.release(call, &self.grant)?;
+        let again = phase == Phase::Ending;
+        let released = self.client.leases.release(call, &self.grant, again)?;
         if released {
             self.grant.released();
         } else {

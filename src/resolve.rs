@@ -11,6 +11,7 @@
 //! one that has taken its place, has no such session.
 
 use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use crate::call::{Call, Waited};
@@ -179,7 +180,11 @@ impl Resolver {
     fn run(self: &Arc<Resolver>) {
         let mut pause = SHORTEST_PAUSE;
         while let Some((job, call)) = self.next() {
-            match self.work(&call, &job) {
+            let working = AssertUnwindSafe(|| self.work(&call, &job));
+            let done = panic::catch_unwind(working).unwrap_or_else(|_| {
+                Err(Error::new(Status::Internal, "cannot resolve: the library panicked"))
+            });
+            match done {
                 Ok(()) => pause = SHORTEST_PAUSE,
                 Err(_) if until(&job).has_passed() => {}
                 Err(_) => {

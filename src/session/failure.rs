@@ -63,8 +63,8 @@ impl Refusal {
             // allowed, plugins, passwords, TLS demanded, tables that are not
             // ours: views, unknown columns, missing keys, values too long.
             1044 | 1045 | 1049 | 1054 | 1103 | 1130 | 1142 | 1143 | 1176 | 1227 | 1251 | 1264
-            | 1265 | 1288 | 1347 | 1348 | 1364 | 1366 | 1370 | 1406 | 1410 | 1449 | 1471 | 1524
-            | 1698 | 1792 | 1820 | 1862 | 3118 | 3159 | 4151 => Class::Config,
+            | 1265 | 1288 | 1300 | 1347 | 1348 | 1364 | 1366 | 1370 | 1406 | 1410 | 1449 | 1471
+            | 1524 | 1698 | 1792 | 1820 | 1862 | 3118 | 3159 | 4151 => Class::Config,
             _ => Class::Other,
         }
     }

@@ -3,6 +3,7 @@
 //! for anything but its own deadline.
 
 use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use super::Session;
@@ -186,7 +187,12 @@ impl Pool {
 
     /// The body of a connecting thread.
     fn connect(self: &Arc<Pool>) {
-        let result = self.connector.open();
+        // A panic must not cost the pool a place for ever, nor its callers the
+        // answer that they wait for.
+        let opening = AssertUnwindSafe(|| self.connector.open());
+        let result = panic::catch_unwind(opening).unwrap_or_else(|_| {
+            Err(Error::new(Status::Internal, "cannot connect: the library panicked"))
+        });
         let mut state = self.state.lock();
         match result {
             Ok(session) if !state.closed => {

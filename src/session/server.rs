@@ -45,7 +45,9 @@ impl Server {
             "" => format!("{}:{}", fact("hostname"), fact("port")),
             uuid => uuid.to_owned(),
         };
-        let started_us = now_us.saturating_sub(uptime_s * 1_000_000);
+        // Uptime follows the clock, also where that was set back behind the
+        // start: servers then print a negative number as if it had no sign.
+        let started_us = now_us.wrapping_sub(uptime_s.wrapping_mul(1_000_000));
         Ok(Server { identity, started_us, is_mariadb, address })
     }
 }
@@ -120,5 +122,7 @@ mod tests {
         let first = at(1_000_000_000, 100);
         assert!(first.is_same_incarnation(&at(1_010_900_000, 110)));
         assert!(!first.is_same_incarnation(&at(1_020_000_000, 5)));
+        let set_back = at(500_000_000, 0_u64.wrapping_sub(400));
+        assert!(first.is_same_incarnation(&set_back));
     }
 }

@@ -128,7 +128,7 @@ impl Leases {
             Ok(give_up_us) => give_up_us,
             Err(failure) => {
                 // Nothing was asked for yet, so nothing is in doubt.
-                self.pool.put_back(session);
+                self.give_session_back(session, Some(&failure));
                 return refused(failure.refusal());
             }
         };
@@ -144,15 +144,7 @@ impl Leases {
             }),
             _ => None,
         };
-        if let Err(Failure::Refused(refusal)) = &answer
-            && refusal.class() == Class::NoTable
-        {
-            // The table went away under its sessions; new ones make it again,
-            // or say that they may not.
-            session.mark_broken();
-            self.pool.flush();
-        }
-        self.pool.put_back(session);
+        self.give_session_back(session, answer.as_ref().err());
         match (answer, unknown) {
             (Ok(Answer::Granted(token)), _) => self.honest(request, token, hold, sent),
             (Ok(Answer::Held(left)), _) => Tried::Held(left),

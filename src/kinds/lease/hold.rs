@@ -47,10 +47,11 @@ impl Leases {
         }
     }
 
-    /// Releases a grant. False if it was not there any more.
-    pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant) -> Result<bool> {
+    /// Releases a grant, `again` if that was tried before. False if it was not
+    /// there any more.
+    pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant, again: bool) -> Result<bool> {
         let row = self.row(&grant.key);
-        let mut sent = 0;
+        let mut sent = u32::from(again);
         let released = self.until_answered(call, "release", true, |session| {
             sent += 1;
             if grant.owner.is_some() {

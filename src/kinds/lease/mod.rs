@@ -70,13 +70,7 @@ impl Leases {
             let error = match self.pool.take(call) {
                 Ok(mut session) => {
                     let answer = send(&mut session);
-                    if let Err(Failure::Refused(refusal)) = &answer
-                        && refusal.class() == Class::NoTable
-                    {
-                        session.mark_broken();
-                        self.pool.flush();
-                    }
-                    self.pool.put_back(session);
+                    self.give_session_back(session, answer.as_ref().err());
                     match answer {
                         Ok(value) => return Ok(value),
                         Err(failure) => {
@@ -102,6 +96,19 @@ impl Leases {
                 _ => {}
             }
         }
+    }
+
+    /// Puts a session back after its answer. Where tables or rights were not
+    /// what they had been, all sessions go: new ones see what is there now, make
+    /// what is missing, or say why they may not.
+    fn give_session_back(&self, mut session: Session, failure: Option<&Failure>) {
+        if let Some(Failure::Refused(refusal)) = failure
+            && matches!(refusal.class(), Class::NoTable | Class::Config)
+        {
+            session.mark_broken();
+            self.pool.flush();
+        }
+        self.pool.put_back(session);
     }
 
     fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
@@ -154,13 +161,18 @@ impl Found {
 fn is_final(error: &Error) -> bool {
     matches!(
         error.status(),
-        Status::Config | Status::InvalidArgument | Status::Unsupported | Status::Closed
+        Status::Config
+            | Status::Server
+            | Status::InvalidArgument
+            | Status::Unsupported
+            | Status::Closed
+            | Status::Internal
     )
 }
 
 /// What was retried in vain is UNAVAILABLE, whatever it was.
 fn unavailable(error: Error) -> Error {
-    if error.status() == Status::Unavailable || is_final(&error) {
+    if error.status() != Status::Server {
         return error;
     }
     Error::new(Status::Unavailable, error.message())
