@@ -1,6 +1,7 @@
 //! The client.
 
 use std::ffi::c_char;
+use std::mem::offset_of;
 use std::time::Duration;
 
 use super::boundary;
@@ -50,6 +51,18 @@ pub struct dl_client_options {
 
 impl Sized0 for dl_client_options {
     const NAME: &'static str = "dl_client_options";
+    const FIELDS: &'static [usize] = &[
+        offset_of!(Self, application),
+        offset_of!(Self, name_space),
+        offset_of!(Self, table_prefix),
+        offset_of!(Self, connect_timeout_ms),
+        offset_of!(Self, io_timeout_ms),
+        offset_of!(Self, default_ttl_ms),
+        offset_of!(Self, max_connections),
+        offset_of!(Self, max_waiting_connections),
+        offset_of!(Self, fairness_ms),
+        offset_of!(Self, create_schema),
+    ];
 }
 
 /// Opens a client. Talks to no server: a wrong address, password or schema

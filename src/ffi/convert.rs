@@ -12,6 +12,8 @@ const LARGEST: usize = 65_536;
 pub(super) trait Sized0: Copy {
     /// What the structure is called in errors.
     const NAME: &'static str;
+    /// Where each field begins: an older structure ends at one of these.
+    const FIELDS: &'static [usize];
 }
 
 /// Copies an option structure that may be older or newer than this library:
@@ -28,10 +30,12 @@ pub(super) unsafe fn options<T: Sized0>(given: *const T) -> Result<T> {
     }
     // SAFETY: the first field is a size_t, readable by the contract.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    if size < size_of::<usize>() || size > LARGEST {
+    let known = size_of::<T>();
+    // A size in the middle of a field would make half a pointer.
+    let is_older = size > 0 && T::FIELDS.contains(&size);
+    if size > LARGEST || (size < known && !is_older) {
         return Err(Error::invalid(format!("invalid {}: size is {size}", T::NAME)));
     }
-    let known = size_of::<T>();
     // SAFETY: `size` bytes are readable by the contract, `known` writable.
     unsafe {
         let bytes = given.cast::<u8>();

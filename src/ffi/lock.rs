@@ -1,6 +1,7 @@
 //! Acquire, renew, release.
 
 use std::ffi::{CString, c_char};
+use std::mem::offset_of;
 use std::time::Duration;
 
 use super::boundary;
@@ -87,6 +88,16 @@ pub struct dl_acquire_options {
 
 impl Sized0 for dl_acquire_options {
     const NAME: &'static str = "dl_acquire_options";
+    const FIELDS: &'static [usize] = &[
+        offset_of!(Self, wait_ms),
+        offset_of!(Self, ttl_ms),
+        offset_of!(Self, max_hold_ms),
+        offset_of!(Self, owner),
+        offset_of!(Self, note),
+        offset_of!(Self, cancel),
+        offset_of!(Self, kind),
+        offset_of!(Self, flags),
+    ];
 }
 
 /// Acquires a lock.
