@@ -1,0 +1,3 @@
+module example.com/dlease
+
+go 1.24
