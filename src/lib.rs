@@ -31,6 +31,7 @@ mod options;
 mod random;
 mod resolve;
 mod session;
+mod shared;
 mod sql;
 mod sync;
 mod sys;

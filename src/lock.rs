@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::client::Shared;
 use crate::error::{Error, Result, Status};
 use crate::grant::{Grant, LostCause, Phase};
 use crate::kinds::lease::{ended, not_held};
 use crate::options::check_ttl;
+use crate::shared::Shared;
 use crate::sync::Arc;
 
 /// A lock that was acquired. Dropping it leaves the release to the client's

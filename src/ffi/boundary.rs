@@ -8,8 +8,8 @@ use once_cell::race::OnceBool;
 
 use super::error::dl_error;
 use super::status::dl_status;
-use crate::client::Shared;
 use crate::error::{Error, Result, Status};
+use crate::shared::Shared;
 
 /// Runs `body`, and makes a status of what it returns. Failures (below zero)
 /// fill `error_out`; outcomes above zero and success leave it NULL. A panic

@@ -1,0 +1,194 @@
+//! What a client and its locks share: the calls in progress, the grants that
+//! are held, and the end of both when the client is closed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::call::Call;
+use crate::error::{Error, Result, Status};
+use crate::grant::{Grant, LostCause, Phase};
+use crate::key::Key;
+use crate::kinds::lease::Leases;
+use crate::lock::Lock;
+use crate::sync::{Arc, Mutex, Weak};
+use crate::sys::clock::Instant;
+use crate::sys::fork;
+
+/// How long closing takes at the most.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// What a client and its locks share.
+pub(crate) struct Shared {
+    generation: u64,
+    pub(crate) leases: Leases,
+    calls: Mutex<HashMap<u64, Arc<Call>>>,
+    next_call: AtomicU64,
+    /// Every grant that has not been released, by its hold id.
+    grants: Mutex<HashMap<[u8; 16], Arc<Grant>>>,
+    closed: AtomicBool,
+    /// A call panicked: nothing can be relied on any more.
+    broken: AtomicBool,
+}
+
+/// A call in progress, in the client's list for as long as this lives.
+pub(crate) struct Begun {
+    shared: Weak<Shared>,
+    number: u64,
+    call: Arc<Call>,
+}
+
+impl Begun {
+    pub(crate) fn as_ref(&self) -> &Arc<Call> {
+        &self.call
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.calls.lock().remove(&self.number);
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(leases: Leases) -> Shared {
+        Shared {
+            generation: fork::generation(),
+            leases,
+            calls: Mutex::default(),
+            next_call: AtomicU64::new(0),
+            grants: Mutex::default(),
+            closed: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// True in a forked child. To be asked before anything else: the child has
+    /// the mutexes as they were, perhaps locked by threads it does not have.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Whether calls may go on.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_forked() {
+            let text = "the client was opened before a fork, in the parent";
+            return Err(Error::new(Status::Forked, text));
+        }
+        if self.broken.load(Ordering::Acquire) {
+            return Err(Error::new(Status::Internal, "an earlier call panicked"));
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(Status::Closed, "the client is closed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mark_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    /// Enters a call into the list of those that closing ends.
+    pub(crate) fn begin(self: &Arc<Shared>, deadline: Instant) -> Begun {
+        let call = Arc::new(Call::new(deadline));
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        self.calls.lock().insert(number, Arc::clone(&call));
+        // Looked at after the entry: closing either finds the call, or had
+        // said so before.
+        if self.closed.load(Ordering::Acquire) {
+            call.interrupt(Status::Closed);
+        }
+        Begun { shared: Arc::downgrade(self), number, call }
+    }
+
+    /// The deadline of a call that has none of its own.
+    pub(crate) fn io_deadline(&self) -> Instant {
+        Instant::now().after(self.leases.connector.settings.io_timeout)
+    }
+
+    /// A handle on a new grant.
+    pub(crate) fn keep(self: &Arc<Shared>, grant: Grant) -> Lock {
+        let grant = Arc::new(grant);
+        self.grants.lock().insert(grant.hold, Arc::clone(&grant));
+        if self.closed.load(Ordering::Acquire) {
+            // Closing has gone through the list already.
+            grant.lost(LostCause::Closed);
+        }
+        Lock::new(Arc::clone(self), grant)
+    }
+
+    /// One more handle on a grant that the same owner has through this client:
+    /// without SQL where the lease that is asked for ends within the margin of
+    /// the one that is held, else by a renewal.
+    pub(crate) fn join(
+        self: &Arc<Shared>,
+        call: &Arc<Call>,
+        key: &Key,
+        owner: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<Lock>> {
+        let found = self.grants.lock().values().find_map(|grant| {
+            let same = grant.key == *key && grant.owner.as_deref() == Some(owner);
+            (same && grant.join()).then(|| Arc::clone(grant))
+        });
+        let Some(grant) = found else { return Ok(None) };
+        let lock = Lock::new(Arc::clone(self), Arc::clone(&grant));
+        let wanted = crate::grant::deadline(Instant::now(), ttl);
+        let margin = (ttl / 20).min(Duration::from_millis(100));
+        if wanted.since(grant.deadline()) <= margin {
+            return Ok(Some(lock));
+        }
+        match grant.turn(call) {
+            Ok(turn) => {
+                let renewed = self.leases.renew(call, &grant, ttl);
+                drop(turn);
+                match renewed {
+                    Ok(()) => Ok(Some(lock)),
+                    // Lost just now: acquired like any other.
+                    Err(error) if error.status() == Status::NotHeld => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(Some(status)) => Err(crate::kinds::lease::ended(status)),
+            Err(None) => Ok(None),
+        }
+    }
+
+    /// A grant has ended.
+    pub(crate) fn forget(&self, grant: &Grant) {
+        self.grants.lock().remove(&grant.hold);
+    }
+
+    /// The last handle was dropped unreleased: the resolver releases it.
+    pub(crate) fn abandon(&self, grant: &Grant) {
+        self.forget(grant);
+        if matches!(grant.phase(), Phase::Held | Phase::Ending) {
+            grant.ending();
+            self.leases.give_back(grant, grant.ttl);
+        }
+    }
+
+    /// See [`Client::close`].
+    pub(crate) fn close(self: &Arc<Shared>) {
+        if self.is_forked() || self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let stop_at = Instant::now().after(CLOSE_LIMIT);
+        let calls: Vec<Arc<Call>> = self.calls.lock().values().cloned().collect();
+        for call in calls {
+            call.interrupt(Status::Closed);
+        }
+        let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
+        for grant in grants {
+            if matches!(grant.phase(), Phase::Held | Phase::Ending) {
+                grant.lost(LostCause::Closed);
+                self.leases.give_back(&grant, grant.ttl);
+            }
+        }
+        self.leases.pool.close();
+        self.leases.resolver.close(stop_at);
+        self.leases.pool.join(stop_at);
+    }
+}
