@@ -3,6 +3,7 @@
 //! call is about.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::error::Status;
 use crate::sync::{Condvar, Mutex};
@@ -72,11 +73,26 @@ impl Call {
         self.bell.wake_all();
     }
 
+    /// Until when a call may still be on its way out: within the 100 ms by which
+    /// it may be late, and enough to find out what a statement did that had no
+    /// reply by the deadline.
+    pub(crate) fn last_moment(&self) -> Instant {
+        self.deadline.after(Duration::from_millis(70))
+    }
+
     /// Sleeps until `look` finds something, until `until` or the call's own
     /// deadline, or until the call must end. `look` runs under the call's
     /// mutex: it may take other locks for a moment, but not this call's.
-    pub(crate) fn wait<T>(&self, until: Instant, mut look: impl FnMut() -> Option<T>) -> Waited<T> {
-        let until = until.min(self.deadline);
+    pub(crate) fn wait<T>(&self, until: Instant, look: impl FnMut() -> Option<T>) -> Waited<T> {
+        self.wait_beyond(until.min(self.deadline), look)
+    }
+
+    /// The same, but also past the call's deadline.
+    pub(crate) fn wait_beyond<T>(
+        &self,
+        until: Instant,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Waited<T> {
         let mut state = self.state.lock();
         loop {
             // Looked at first: what has been handed to this call is taken
@@ -121,8 +137,6 @@ impl Drop for LeaveSocket<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::sync::Arc;
     use crate::sys::thread;

@@ -126,7 +126,7 @@ impl Resolver {
             Slot::Told(token) => Some(token),
             Slot::Open | Slot::Left => None,
         };
-        let waited = call.wait(Instant::NEVER, look);
+        let waited = call.wait_beyond(call.last_moment(), look);
         let mut slot = reply.slot.lock();
         match (&waited, &*slot) {
             // Told in the moment of leaving: taken along.

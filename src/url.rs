@@ -59,6 +59,11 @@ pub(crate) fn parse(text: &str) -> Result<(Target, ClientOptions)> {
         Some((login, hosts)) => (Some(login), hosts),
         None => (None, authority),
     };
+    if login.is_none() && tail.contains('@') {
+        let message = "invalid URL: an '@' after the first / ? or # \
+                       (in a password, write these as %2F %3F %23)";
+        return Err(Error::invalid(message));
+    }
     let mut found = Vec::new();
     for host in hosts.split(',') {
         found.push(parse_one(login, host, tail)?);
@@ -234,6 +239,9 @@ mod tests {
             "mysql://u:topsecret@h/d?io_timeout_ms=-1",
             "mysql://u:topsecret@/d",
             "mysql://u:topsecret@h, /d",
+            "mysql://u:12/topsecret@h/d",
+            "mysql://u:12/x?topsecret@h/d",
+            "mysql://u:12#topsecret@h/d",
             "mysql://u:topsecret%ff@h/d",
         ] {
             let error = parse(bad).map(|_| bad).unwrap_err();

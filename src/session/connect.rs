@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, OptsBuilder, SslOpts};
 
 use super::failure::{Class, Failure, Refusal};
@@ -16,7 +17,9 @@ use crate::call::Call;
 use crate::error::{Error, Result, Status};
 use crate::options::Settings;
 use crate::sql::{self, Names};
+use crate::sync::Arc;
 use crate::sys::clock::Instant;
+use crate::sys::fork;
 use crate::url::{Target, Tls};
 
 /// What every session of a client is opened with.
@@ -52,7 +55,13 @@ impl Connector {
         Ok(session)
     }
 
-    /// The address as an error names it.
+    /// All addresses as an error names them.
+    pub(crate) fn address_names(&self) -> String {
+        let names = (0..self.target.hosts.len().max(1)).map(|address| self.address_name(address));
+        names.collect::<Vec<String>>().join(", ")
+    }
+
+    /// One address as an error names it.
     fn address_name(&self, address: usize) -> String {
         match (&self.target.socket, self.target.hosts.get(address)) {
             (Some(socket), _) => format!("socket {socket}"),
@@ -138,6 +147,9 @@ impl Connector {
     /// Finds out who the server is, and sets the session up.
     fn meet(&self, mut conn: Conn, address: usize, what: &str) -> Result<Session> {
         let fail = |error: mysql::Error| Failure::from(error).refusal().error(what);
+        for text in sql::session::BEGIN {
+            conn.query_drop(text).map_err(fail)?;
+        }
         let facts = pairs(rows(&mut conn, &sql::session::facts()).map_err(fail)?);
         let uptime = pairs(rows(&mut conn, sql::session::UPTIME).map_err(fail)?);
         let sent = Instant::now();
@@ -156,10 +168,20 @@ impl Connector {
             && facts.get("binlog_format").is_some_and(|format| format == "STATEMENT");
         let pin = sql::session::pin(&facts, row_wait_s);
         for text in [pin.as_str(), sql::session::isolation(statement_log)] {
-            mysql::prelude::Queryable::query_drop(&mut conn, text).map_err(fail)?;
+            conn.query_drop(text).map_err(fail)?;
         }
         let clock = Clock { read_at: sent, server_us };
-        Ok(Session::new(conn, id, server, clock, self.settings.io_timeout))
+        Ok(Session {
+            conn: Some(conn),
+            generation: fork::generation(),
+            id,
+            server: Arc::new(server),
+            clock,
+            clock_is_old: false,
+            is_tls: self.target.socket.is_none() && self.target.tls != Tls::Off,
+            io_timeout: self.settings.io_timeout,
+            broken: false,
+        })
     }
 
     /// Checks the tables, and makes those that are missing if it may.

@@ -3,6 +3,9 @@
 
 use std::io;
 
+use mysql::DriverError;
+use mysql_common::proto::codec::error::PacketCodecError;
+
 use crate::error::{Error, Status};
 
 /// Why a statement did not do what it says.
@@ -136,34 +139,42 @@ impl From<mysql::Error> for Failure {
 
 /// The driver's text, without its wrapping.
 fn plain_text(error: &mysql::Error) -> String {
-    match error {
-        mysql::Error::IoError(e) if is_timeout(e) => "no reply in time".to_owned(),
-        mysql::Error::IoError(e) => e.to_string(),
-        mysql::Error::DriverError(e) => e.to_string(),
-        other => other.to_string(),
+    match (io_error(error), error) {
+        (Some(e), _) if is_timeout(e) => "no reply in time".to_owned(),
+        (Some(e), _) => e.to_string(),
+        // The server names a method for users that it does not know, too.
+        (None, mysql::Error::DriverError(e @ DriverError::UnknownAuthPlugin(_))) => {
+            format!("{e} (or there is no such user)")
+        }
+        (None, mysql::Error::DriverError(e)) => e.to_string(),
+        (None, other) => other.to_string(),
     }
 }
 
 fn is_config(error: &mysql::Error) -> bool {
-    use mysql::DriverError as Driver;
-    match error {
-        mysql::Error::TlsError(_) => true,
+    match (io_error(error), error) {
         // rustls' refusal of a certificate; a file that cannot be read.
-        mysql::Error::IoError(e) => {
-            matches!(
-                e.kind(),
-                io::ErrorKind::InvalidData
-                    | io::ErrorKind::NotFound
-                    | io::ErrorKind::PermissionDenied
-            )
-        }
-        mysql::Error::DriverError(
-            Driver::TlsNotSupported
-            | Driver::UnknownAuthPlugin(_)
-            | Driver::OldMysqlPasswordDisabled
-            | Driver::CleartextPluginDisabled,
-        ) => true,
+        (Some(e), _) => matches!(
+            e.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+        ),
+        (None, mysql::Error::TlsError(_)) => true,
+        (None, mysql::Error::DriverError(e)) => matches!(
+            e,
+            DriverError::TlsNotSupported
+                | DriverError::UnknownAuthPlugin(_)
+                | DriverError::OldMysqlPasswordDisabled
+                | DriverError::CleartextPluginDisabled
+        ),
         _ => false,
+    }
+}
+
+/// The socket's error, where the driver wraps one.
+fn io_error(error: &mysql::Error) -> Option<&io::Error> {
+    match error {
+        mysql::Error::IoError(e) | mysql::Error::CodecError(PacketCodecError::Io(e)) => Some(e),
+        _ => None,
     }
 }
 

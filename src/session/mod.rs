@@ -43,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) server: Arc<Server>,
     clock: Clock,
     clock_is_old: bool,
+    /// Its writes can raise SIGPIPE; std protects those of a plain socket.
+    is_tls: bool,
     /// The longest that one reply is waited for.
     io_timeout: Duration,
     /// Nothing may be sent any more: a reply is missing, or the server has
@@ -53,7 +55,7 @@ pub(crate) struct Session {
 /// For how long past its call's deadline a reply is still waited for, within the
 /// 100 ms by which a call may be late: to cut it off costs the connection, and
 /// the statement itself does nothing after the deadline.
-const GRACE: Duration = Duration::from_millis(50);
+const GRACE: Duration = Duration::from_millis(30);
 
 /// How old the reading of the server's clock may grow before it is taken anew:
 /// two clocks drift apart by less than 100 ppm, 6 ms in this time.
@@ -84,7 +86,10 @@ impl Session {
         let fd = self.fd();
         socket::set_timeouts(fd, (call.deadline().left() + GRACE).min(self.io_timeout));
         let result = match &mut self.conn {
-            Some(conn) => call.at_socket(fd, || signals::without_sigpipe(|| io(conn))),
+            Some(conn) if self.is_tls => {
+                call.at_socket(fd, || signals::without_sigpipe(|| io(conn)))
+            }
+            Some(conn) => call.at_socket(fd, || io(conn)),
             None => Err(mysql::Error::server_disconnected()),
         };
         result.map_err(|error| {
@@ -116,22 +121,6 @@ impl Session {
     /// The reading of the server's clock is no longer true.
     pub(crate) fn forget_clock(&mut self) {
         self.clock_is_old = true;
-    }
-
-    fn new(conn: Conn, id: u64, server: Server, clock: Clock, io_timeout: Duration) -> Session {
-        let generation = fork::generation();
-        let server = Arc::new(server);
-        let (clock_is_old, broken) = (false, false);
-        Session {
-            conn: Some(conn),
-            generation,
-            id,
-            server,
-            clock,
-            clock_is_old,
-            io_timeout,
-            broken,
-        }
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -168,7 +157,9 @@ impl Drop for Session {
             if self.broken {
                 socket::shut_down(conn.as_raw_fd());
             }
-            signals::without_sigpipe(|| drop(conn));
+            if self.is_tls {
+                signals::without_sigpipe(|| drop(conn));
+            }
         }
     }
 }

@@ -129,7 +129,11 @@ impl Pool {
         state.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
         let busy = state.open;
         let why = state.failed.clone().unwrap_or_else(|| match busy {
-            0 => Error::new(Status::Unavailable, "cannot connect: no answer in time"),
+            0 => {
+                let names = self.connector.address_names();
+                let text = format!("cannot connect to {names}: no answer in time");
+                Error::new(Status::Unavailable, text)
+            }
             _ => {
                 let text = format!("no free connection: all {busy} in use until the deadline");
                 Error::new(Status::Unavailable, text)

@@ -23,8 +23,6 @@ const PINS: &[(&str, &str)] = &[
     ("lock_wait_timeout", "1"),
     ("wait_timeout", "28800"),
     ("sql_safe_updates", "0"),
-    ("sql_select_limit", "18446744073709551615"),
-    ("sql_big_selects", "1"),
     ("sql_auto_is_null", "0"),
     ("sql_quote_show_create", "1"),
     ("unique_checks", "1"),
@@ -36,6 +34,14 @@ const PINS: &[(&str, &str)] = &[
     ("idle_readonly_transaction_timeout", "0"),
     // Would answer 1020 where a row has changed since a snapshot.
     ("innodb_snapshot_isolation", "OFF"),
+];
+
+/// `begin`: what comes before everything else. The server's init_connect may
+/// have opened a transaction, in which a grant would never be committed, and
+/// global limits on result sets would cut what is asked next.
+pub(crate) const BEGIN: [&str; 2] = [
+    "ROLLBACK",
+    "SET SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
 ];
 
 /// What else must be known of the server.

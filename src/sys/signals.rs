@@ -8,6 +8,10 @@ use std::ptr;
 /// SIGPIPE (rustls writes vectored, which std does not protect): the signal is
 /// blocked in this thread meanwhile, and one that `io` raised is taken away
 /// again. A SIGPIPE that was pending before is left to whom it belongs.
+///
+/// Not for plain sockets, which need it not: changing a thread's mask has the
+/// kernel look for signals of the process, and a handler may then run here
+/// instead of waking up a main thread that waits for it.
 pub(crate) fn without_sigpipe<T>(io: impl FnOnce() -> T) -> T {
     let pipe = set_of_sigpipe();
     let was_pending = sigpipe_is_pending();

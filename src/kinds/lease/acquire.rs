@@ -106,7 +106,9 @@ impl Leases {
             let pause = before_the_end(pause, call.deadline().left());
             match call.wait(Instant::now().after(pause), || None::<()>) {
                 Waited::Interrupted(status) => return Err(ended(status)),
-                _ if call.deadline().has_passed() => return Err(seen.at_deadline()),
+                _ if call.deadline().has_passed() => {
+                    return Err(seen.at_deadline(request.one_try));
+                }
                 _ => {}
             }
         }
@@ -269,6 +271,12 @@ impl Leases {
     ) -> Tried {
         match self.resolver.find(call, unknown) {
             Waited::Ready(Some(token)) => self.honest(request, token, hold, sent),
+            // The server answers, but did not this statement until the deadline:
+            // a transaction has the row locked, and MySQL does not say so in
+            // less than a second.
+            Waited::Ready(None) if call.deadline().has_passed() => {
+                Tried::Blocked(refusal.error("acquire"))
+            }
             Waited::Ready(None) | Waited::Late => Tried::Unready(refusal.error("acquire")),
             Waited::Interrupted(status) => Tried::Ended(status),
         }
@@ -284,7 +292,10 @@ enum Answer {
 }
 
 impl Seen {
-    fn at_deadline(self) -> Error {
+    fn at_deadline(self, one_try: bool) -> Error {
+        if self.held && one_try {
+            return not_acquired();
+        }
         if self.held {
             let text = "timed out: someone else has the lock";
             return Error::new(Status::TimedOut, text);
