@@ -8,15 +8,25 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads as users do")]
 
 mod basics;
+mod blocked;
 mod connections;
+mod crowded;
+mod failed;
 mod faults;
+mod full_disk;
+mod ghosts;
+mod hostile;
 mod keys;
 mod login;
 mod loss;
+mod outages;
 mod ownership;
 mod schema;
+mod silence;
 mod statements;
+mod steps;
 mod support;
 mod time;
 mod unknown;
 mod waiting;
+mod zones;

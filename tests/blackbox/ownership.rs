@@ -1,1 +1,369 @@
-//! Whose lock it is: handles, owners, and re-entrance.
+//! Whose a lock is: nobody else's for being on the same host or in the same
+//! process, everybody's who gives the same owner text.
+
+use std::thread;
+
+use dlease::{AcquireOptions, Client, Lock, LostCause, Status};
+
+use crate::support::c::{self, CClient, CLock};
+use crate::support::child::Child;
+use crate::support::proxy::Proxy;
+use crate::support::{
+    each_server, each_server_at_once, ms, status, take, take_for, timed, try_it, unique,
+};
+
+/// One try as an owner, for a lease of `ttl_ms`.
+fn try_as(client: &Client, key: &str, owner: &str, ttl_ms: u64) -> Option<Lock> {
+    let options = AcquireOptions::new().owner(owner).ttl(ms(ttl_ms));
+    client.try_acquire(key, &options).expect("try_acquire")
+}
+
+/// One try as an owner, which must succeed.
+fn take_as(client: &Client, key: &str, owner: &str, ttl_ms: u64) -> Lock {
+    try_as(client, key, owner, ttl_ms).expect("it is free, or this owner's")
+}
+
+#[test]
+fn nesting_within_a_client_needs_no_sql_and_the_last_release_frees() {
+    each_server(|server| {
+        let proxy = Proxy::start(server.port());
+        let client = server.behind(&proxy).client();
+        let (stranger, key) = (server.client(), unique("nested"));
+        let first = take_as(&client, &key, "o", 30_000);
+        // Silent, so that anything sent would hang.
+        proxy.silence(true);
+        proxy.forget_statements();
+        let ((second, third), took) = timed(|| {
+            (take_as(&client, &key, "o", 25_000), take_as(&client, &key, "o", 25_000))
+        });
+        assert!(took < ms(100), "{took:?}");
+        for nested in [&second, &third] {
+            assert!(nested.is_held());
+            assert_eq!(nested.token(), first.token());
+        }
+        let ((), took) = timed(|| first.release().unwrap());
+        assert!(took < ms(100), "{took:?}");
+        assert!(try_it(&stranger, &key).is_none());
+        assert!(second.is_held() && second.remaining() > ms(20_000));
+        drop(second);
+        thread::sleep(ms(50));
+        assert_eq!(proxy.statements(), [""; 0]);
+        proxy.silence(false);
+        assert!(try_it(&stranger, &key).is_none());
+        third.renew().unwrap();
+        third.release().unwrap();
+        assert!(try_it(&stranger, &key).is_some());
+    });
+}
+
+#[test]
+fn each_handle_is_released_once() {
+    each_server(|server| {
+        let client = CClient::open(&server.url);
+        let (stranger, key) = (server.client(), unique("once"));
+        let take = || client.acquire(&key, Some("o"), 0, 0).unwrap();
+        let locks = [take(), take(), take()];
+        for (number, lock) in locks.iter().enumerate() {
+            assert!(try_it(&stranger, &key).is_none(), "{number} released");
+            assert_eq!(lock.state(), c::OK);
+            assert_eq!(lock.release(), c::OK);
+            // A second release of one is not the first of another.
+            assert_eq!(lock.release(), c::NOT_HELD);
+            assert_eq!(lock.state(), c::NOT_HELD);
+            assert_eq!(lock.renew(0), c::NOT_HELD);
+        }
+        let next = try_it(&stranger, &key).expect("it is free");
+        for lock in &locks {
+            assert_eq!(lock.release(), c::NOT_HELD);
+            assert!(next.token() > lock.token());
+        }
+        next.renew().unwrap();
+    });
+}
+
+#[test]
+fn another_owner_waits_and_so_does_one_without_a_name() {
+    each_server(|server| {
+        let (one, two) = (server.client(), server.client());
+        let key = unique("owners");
+        let lock = take_as(&one, &key, "o", 30_000);
+        for client in [&one, &two] {
+            for owner in ["p", "O", "o ", "oo"] {
+                assert!(try_as(client, &key, owner, 30_000).is_none(), "{owner:?}");
+            }
+            assert!(try_it(client, &key).is_none());
+        }
+        let options = AcquireOptions::new().owner("p").wait(ms(300));
+        assert_eq!(status(two.acquire(&key, &options)), Status::TimedOut);
+        lock.release().unwrap();
+        let unnamed = take(&one, &key);
+        assert!(try_as(&one, &key, "o", 30_000).is_none());
+        unnamed.release().unwrap();
+        for owner in ["", &"x".repeat(256)] {
+            let options = AcquireOptions::new().owner(owner);
+            assert_eq!(status(one.try_acquire(&key, &options)), Status::InvalidArgument);
+        }
+    });
+}
+
+#[test]
+fn the_holder_who_asks_again_is_told_apart_from_a_stranger() {
+    each_server(|server| {
+        let client = server.client_with(|builder| builder.application("asks-again"));
+        let (mine, theirs) = (unique("mine"), unique("theirs"));
+        let first = take_as(&client, &mine, "o", 30_000);
+        let second = take_as(&client, &mine, "o", 30_000);
+        assert_eq!(second.token(), first.token(), "already mine");
+        // Without an owner text every acquire is one of its own: busy, and
+        // whose it is can be seen.
+        let _held = take(&client, &theirs);
+        assert!(try_it(&client, &theirs).is_none());
+        let text = format!("SELECT holder FROM dl_locks WHERE lock_key = '{theirs}'");
+        let holder: String = server.other().row(&text).unwrap();
+        let process = format!(":{}", std::process::id());
+        assert!(holder.starts_with("asks-again@") && holder.ends_with(&process), "{holder}");
+    });
+}
+
+#[test]
+fn a_longer_nested_lease_extends_and_a_shorter_one_does_not_shorten() {
+    each_server(|server| {
+        let (client, mut other) = (server.client(), server.other());
+        let key = unique("extends");
+        let first = take_as(&client, &key, "o", 30_000);
+        let expiry = other.cell(&key, "expires_us");
+        let shorter = take_as(&client, &key, "o", 10_000);
+        shorter.renew_for(ms(5_000)).unwrap();
+        assert!(other.cell(&key, "expires_us") >= expiry);
+        assert!(first.remaining() > ms(25_000));
+        let longer = take_as(&client, &key, "o", 60_000);
+        assert!(other.left(&key) > ms(55_000));
+        for lock in [&first, &shorter, &longer] {
+            assert!(lock.remaining() > ms(55_000) && lock.remaining() <= other.left(&key) + ms(1));
+        }
+        // Releasing the longer one leaves the others what they have.
+        longer.release().unwrap();
+        assert!(first.is_held() && other.left(&key) > ms(20_000));
+    });
+}
+
+#[test]
+fn clients_of_the_same_owner_share_one_grant() {
+    each_server(|server| {
+        let (one, two, stranger) = (server.client(), server.client(), server.client());
+        let (mut other, key) = (server.other(), unique("shared"));
+        let first = take_as(&one, &key, "o", 30_000);
+        let expiry = other.cell(&key, "expires_us");
+        assert_eq!(other.cell(&key, "LENGTH(holds)"), 16);
+        let second = take_as(&two, &key, "o", 10_000);
+        assert_eq!(second.token(), first.token());
+        assert_eq!(other.token(&key), Some(first.token()));
+        assert_eq!(other.cell(&key, "LENGTH(holds)"), 32);
+        // The later of both.
+        assert_eq!(other.cell(&key, "expires_us"), expiry);
+        assert!(second.remaining() <= ms(10_000));
+        second.renew_for(ms(60_000)).unwrap();
+        assert!(other.left(&key) > ms(55_000));
+        first.renew().unwrap();
+        assert!(other.left(&key) > ms(55_000));
+
+        first.release().unwrap();
+        assert_eq!(other.cell(&key, "LENGTH(holds)"), 16);
+        assert!(try_it(&stranger, &key).is_none());
+        assert!(try_as(&stranger, &key, "p", 30_000).is_none());
+        second.renew().unwrap();
+        assert!(other.left(&key) > ms(55_000));
+        second.release().unwrap();
+        let next = try_it(&stranger, &key).expect("it is free");
+        assert!(next.token() > other.token(&key).unwrap() - 1);
+    });
+}
+
+#[test]
+fn a_key_has_sixteen_holds_at_most_and_released_ones_can_be_had_again() {
+    each_server(|server| {
+        let clients: Vec<Client> = (0..17).map(|_| server.client()).collect();
+        let (mut other, key) = (server.other(), unique("sixteen"));
+        let mut locks: Vec<Lock> =
+            clients[..16].iter().map(|client| take_as(client, &key, "o", 30_000)).collect();
+        assert!(locks.iter().all(|lock| lock.token() == locks[0].token()));
+        assert_eq!(other.cell(&key, "LENGTH(holds)"), 256);
+        let options = AcquireOptions::new().owner("o").wait(ms(5_000));
+        let (refused, took) = timed(|| clients[16].acquire(&key, &options));
+        assert_eq!(status(refused), Status::Unsupported);
+        assert!(took < ms(2_000), "{took:?}");
+        // Not for one more handle of a client that has a hold.
+        take_as(&clients[3], &key, "o", 25_000).release().unwrap();
+
+        locks.remove(7).release().unwrap();
+        assert_eq!(other.cell(&key, "LENGTH(holds)"), 240);
+        locks.push(take_as(&clients[16], &key, "o", 30_000));
+        assert_eq!(other.cell(&key, "LENGTH(holds)"), 256);
+        assert!(locks.iter().all(|lock| lock.renew().is_ok()));
+        for lock in locks {
+            assert!(other.is_held(&key));
+            lock.release().unwrap();
+        }
+        assert!(!other.is_held(&key));
+        assert!(try_it(&clients[0], &key).is_some());
+    });
+}
+
+#[test]
+fn loss_ends_all_handles_and_the_next_acquire_is_a_new_grant() {
+    each_server(|server| {
+        let (one, two, mut other) = (server.client(), server.client(), server.other());
+        let key = unique("all-lost");
+        let (first, nested) = (take_as(&one, &key, "o", 30_000), take_as(&one, &key, "o", 30_000));
+        let shared = take_as(&two, &key, "o", 30_000);
+        other.delete(&key);
+        assert_eq!(status(nested.renew()), Status::NotHeld);
+        for lock in [&first, &nested] {
+            assert!(!lock.is_held());
+            assert_eq!(lock.lost_cause(), Some(LostCause::RowGone));
+        }
+        let next = take_as(&one, &key, "o", 30_000);
+        assert!(next.token() > first.token());
+        // The same owner's older hold is lost all the same.
+        assert_eq!(status(shared.renew()), Status::NotHeld);
+        assert_eq!(shared.lost_cause(), Some(LostCause::Taken));
+        for lock in [first, nested, shared] {
+            assert_eq!(status(lock.release()), Status::NotHeld);
+        }
+        next.renew().unwrap();
+        assert!(other.is_held(&key));
+    });
+}
+
+#[test]
+fn a_shared_lease_that_is_not_renewed_ends_for_all() {
+    each_server_at_once(|server| {
+        let (one, two, stranger) = (server.client(), server.client(), server.client());
+        let key = unique("shared-end");
+        let first = take_as(&one, &key, "o", 400);
+        let second = take_as(&two, &key, "o", 800);
+        let nested = take_as(&two, &key, "o", 300);
+        let (next, waited) = timed(|| take(&stranger, &key));
+        assert!(waited > ms(600) && waited < ms(2_800), "{waited:?}");
+        for lock in [first, second, nested] {
+            assert_eq!(lock.lost_cause(), Some(LostCause::Expired));
+            assert!(next.token() > lock.token());
+            assert_eq!(status(lock.release()), Status::NotHeld);
+        }
+        assert!(next.is_held());
+    });
+}
+
+#[test]
+fn two_containers_with_the_same_host_name_and_process_id_are_two() {
+    each_server_at_once(|server| {
+        let start = || Child::start_in_container(&server.url, "app");
+        let (mut one, mut two) = (start(), start());
+        let key = unique("containers");
+        let first = one.acquire(&key, ms(0), ms(30_000)).unwrap();
+        let text = format!("SELECT holder FROM dl_locks WHERE lock_key = '{key}'");
+        let holder = || server.other().row::<String>(&text).unwrap();
+        assert!(holder().ends_with("@app:1"), "{}", holder());
+        assert_eq!(two.acquire(&key, ms(0), ms(30_000)), Err("NOT_ACQUIRED".into()));
+        assert_eq!(one.renew(&key), "OK");
+        assert_eq!(one.release(&key), "OK");
+        let second = two.acquire(&key, ms(0), ms(30_000)).unwrap();
+        assert!(second > first);
+        assert!(holder().ends_with("@app:1"), "{}", holder());
+        assert_eq!(one.acquire(&key, ms(0), ms(30_000)), Err("NOT_ACQUIRED".into()));
+    });
+}
+
+#[test]
+fn any_thread_may_renew_and_release() {
+    each_server(|server| {
+        let (client, stranger) = (server.client(), server.client());
+        let key = unique("threads");
+        let lock = thread::spawn({
+            let (client, key) = (client.clone(), key.clone());
+            move || take(&client, &key)
+        });
+        let lock = lock.join().unwrap();
+        thread::scope(|scope| {
+            let renewals: Vec<_> = (0..8).map(|_| scope.spawn(|| lock.renew().unwrap())).collect();
+            renewals.into_iter().for_each(|renewal| renewal.join().unwrap());
+        });
+        assert!(try_it(&stranger, &key).is_none());
+        thread::spawn(move || lock.release().unwrap()).join().unwrap();
+        assert!(try_it(&stranger, &key).is_some());
+    });
+}
+
+#[test]
+fn a_waiter_that_gave_up_releases_nothing() {
+    each_server_at_once(|server| {
+        let (holder, third) = (server.client(), server.client());
+        let (waiter, mut other) = (CClient::open(&server.url), server.other());
+        let key = unique("gave-up");
+        let lock = take(&holder, &key);
+        let before = other.whole(&key);
+        assert_eq!(waiter.acquire(&key, None, 500, 0).err(), Some(c::TIMED_OUT));
+        assert_eq!(waiter.acquire(&key, None, 0, 0).err(), Some(c::NOT_ACQUIRED));
+        // Its `finally: release`, and its free.
+        let nothing = CLock::null();
+        assert_eq!(nothing.release(), c::INVALID_ARGUMENT);
+        assert_eq!(nothing.state(), c::NOT_HELD);
+        drop(nothing);
+        drop(waiter);
+        assert!(try_it(&third, &key).is_none());
+        assert_eq!(other.whole(&key), before);
+        lock.renew().unwrap();
+    });
+}
+
+#[test]
+fn key_holder_and_note_are_there_for_people_to_read() {
+    each_server(|server| {
+        let client = server.client_with(|builder| builder.application("näme"));
+        let mut other = server.other();
+        let key = unique("schlüssel");
+        let options = AcquireOptions::new().owner("who").note("why €").ttl(ms(60_000));
+        let lock = client.try_acquire(&key, &options).unwrap().expect("it is free");
+        let text = format!(
+            "SELECT kind, state, holder, note, token, holds, held_s, remaining_s \
+             FROM dl_locks WHERE lock_key = '{key}' AND namespace = ''"
+        );
+        type Line = (String, String, Option<String>, String, u64, u64, Option<f64>, Option<f64>);
+        let line: Line = other.row(&text).unwrap();
+        assert_eq!((&*line.0, &*line.1, &*line.3), ("lease", "held", "why €"));
+        let holder = line.2.unwrap();
+        assert!(holder.starts_with("näme@"), "{holder}");
+        assert!(holder.ends_with(&format!(":{}", std::process::id())), "{holder}");
+        assert_eq!((line.4, line.5), (lock.token(), 1));
+        assert!((0.0..2.0).contains(&line.6.unwrap()) && (58.0..=60.0).contains(&line.7.unwrap()));
+        let owner = format!("SELECT CONVERT(owner USING utf8mb4) FROM dl_lock WHERE token = {}", line.4);
+        assert_eq!(other.row::<String>(&owner).unwrap(), "who");
+
+        lock.release().unwrap();
+        let line: Line = other.row(&text).unwrap();
+        assert_eq!((&*line.1, line.2, line.5, line.7), ("free", None, 0, None));
+        let _lock = take_for(&client, &key, ms(10));
+        thread::sleep(ms(20));
+        let line: Line = other.row(&text).unwrap();
+        assert_eq!((&*line.1, line.2, line.5, line.7), ("expired", None, 0, None));
+    });
+}
+
+#[test]
+fn a_token_near_2_to_the_63_survives() {
+    each_server(|server| {
+        let (client, mut other) = (server.client(), server.other());
+        for most in [1_u64 << 53, (1 << 62) - 1, i64::MAX as u64] {
+            let key = unique("token");
+            take(&client, &key).release().unwrap();
+            other.set(&key, &format!("token = {}", most - 2));
+            for expected in [most - 1, most] {
+                let lock = take(&client, &key);
+                assert_eq!(lock.token(), expected);
+                assert_eq!(other.token(&key), Some(expected));
+                lock.renew().unwrap();
+                lock.release().unwrap();
+            }
+        }
+    });
+}

@@ -1,1 +1,417 @@
-//! What each statement costs the server, and which rows it locks.
+//! The statements that a client sends: how they find their row, what they
+//! lock, what they cost, and that none depends on what a session might be set to.
+
+use dlease::{AcquireOptions, Client, Lock};
+
+use crate::support::proxy::Proxy;
+use crate::support::{Other, Own, each_kind_at_once, ms, take, try_it, unique};
+
+/// The sorts of statements, and what each is told by.
+const SORTS: &[(&str, &str)] = &[
+    ("take", "SET token ="),
+    ("insert", "INSERT INTO"),
+    ("join", "SET attempt ="),
+    ("renew", "SET ttl_us ="),
+    ("release", "SET owner ="),
+    ("release_shared", "SET holds ="),
+    ("look", "SELECT token"),
+];
+
+/// One that a client has sent. Its key's row is as it was before, so that it
+/// can be run once more, and do the same.
+#[derive(Debug)]
+struct Statement {
+    name: &'static str,
+    text: String,
+    key: String,
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A server of the test's own, with a client behind a proxy.
+struct Scene {
+    own: Own,
+    proxy: Proxy,
+    client: Client,
+    other: Client,
+    root: Other,
+    /// Held for as long as statements need them.
+    locks: Vec<Lock>,
+}
+
+impl Scene {
+    fn new(kind: &str, test: &str, options: &[&str]) -> Scene {
+        let own = Own::start(kind, test, options);
+        let proxy = Proxy::start(own.server.port());
+        let behind = own.server.behind(&proxy);
+        let client = behind.client_with(|options| options.io_timeout(ms(60_000)));
+        client.ping(ms(5_000)).unwrap();
+        let mut root = own.root();
+        root.run("CREATE TABLE saved LIKE dl_lock");
+        let other = own.server.client();
+        Scene { own, proxy, client, other, root, locks: Vec::new() }
+    }
+
+    /// The last statement of a sort that `work` sends.
+    fn sent(
+        &mut self,
+        name: &'static str,
+        key: &str,
+        work: impl FnOnce() -> Option<Lock>,
+    ) -> Statement {
+        let it = format!("WHERE lock_key = '{key}'");
+        self.root.run(&format!("INSERT INTO saved SELECT * FROM dl_lock {it}"));
+        self.proxy.forget_statements();
+        self.locks.extend(work());
+        self.root.run(&format!("DELETE FROM dl_lock {it}"));
+        self.root.run(&format!("INSERT INTO dl_lock SELECT * FROM saved {it}"));
+        let mark = SORTS.iter().find(|(sort, _)| *sort == name).expect("a sort").1;
+        let mut statements = self.proxy.statements().into_iter().rev();
+        let text = statements.find(|text| text.contains(mark));
+        let text = text.unwrap_or_else(|| panic!("no {name} was sent"));
+        if name != "insert" {
+            return Statement { name, text, key: key.to_owned() };
+        }
+        // Not where a row was a moment ago, but where there never was one.
+        let other = unique("statement");
+        let text = text.replace(&hex(key), &hex(&other));
+        assert!(text.contains(&hex(&other)));
+        Statement { name, text, key: other }
+    }
+
+    /// One of each sort, of renewals two.
+    fn one_of_each(&mut self) -> Vec<Statement> {
+        let (client, other) = (self.client.clone(), self.other.clone());
+        let options = AcquireOptions::new().wait(ms(60_000)).ttl(ms(60_000));
+        let owned = options.clone().owner("o");
+        let acquire = |key: &str| client.acquire(key, &options).expect("acquire");
+        let share = |client: &Client, key: &str| client.acquire(key, &owned).expect("acquire");
+        let next = || unique("statement");
+        let mut all = Vec::new();
+
+        let key = next();
+        all.push(self.sent("insert", &key, || Some(acquire(&key))));
+        let key = next();
+        take(&client, &key).release().unwrap();
+        all.push(self.sent("take", &key, || Some(acquire(&key))));
+        let key = next();
+        let lock = acquire(&key);
+        all.push(self.sent("renew", &key, || {
+            lock.renew().unwrap();
+            Some(lock)
+        }));
+        let key = next();
+        let lock = acquire(&key);
+        all.push(self.sent("release", &key, || {
+            lock.release().unwrap();
+            None
+        }));
+        let key = next();
+        self.locks.push(share(&other, &key));
+        all.push(self.sent("join", &key, || Some(share(&client, &key))));
+        let key = next();
+        self.locks.push(share(&other, &key));
+        let lock = share(&client, &key);
+        all.push(self.sent("renew", &key, || {
+            lock.renew().unwrap();
+            Some(lock)
+        }));
+        let key = next();
+        self.locks.push(share(&other, &key));
+        let lock = share(&client, &key);
+        all.push(self.sent("release_shared", &key, || {
+            lock.release().unwrap();
+            None
+        }));
+        // A renewal that finds another's token asks why.
+        let key = next();
+        let lock = acquire(&key);
+        self.root.run(&format!("UPDATE dl_lock SET token = token + 1 WHERE lock_key = '{key}'"));
+        all.push(self.sent("look", &key, || {
+            lock.renew().unwrap_err();
+            Some(lock)
+        }));
+        assert!(SORTS.iter().all(|(sort, _)| all.iter().any(|s| s.name == *sort)));
+        all
+    }
+}
+
+#[test]
+fn every_statement_goes_by_the_primary_key_says_so_and_reads_one_row() {
+    each_kind_at_once(|kind| {
+        let mut scene = Scene::new(kind, "plans", &[]);
+        // Others around it, so that a scan would show.
+        for _ in 0..50 {
+            take(&scene.client, unique("statement")).release().unwrap();
+        }
+        scene.root.run("ANALYZE TABLE dl_lock");
+        let all = scene.one_of_each();
+        let mut sql = scene.own.root();
+        for Statement { name, text, .. } in &all {
+            let plan: Vec<mysql::Row> = sql.rows(&format!("EXPLAIN FORMAT=TRADITIONAL {text}"));
+            println!("{kind}: {name}: {plan:?}");
+            let cell = |row: &mysql::Row, name: &str| {
+                row.get::<Option<String>, _>(name).expect("a column").unwrap_or_default()
+            };
+            if *name == "insert" {
+                // It reads no table. MySQL has a line for the one it writes.
+                let reads = plan.iter().filter(|row| cell(row, "rows").parse::<u64>().is_ok());
+                assert_eq!(reads.count(), 0, "{plan:?}");
+                continue;
+            }
+            assert_eq!(plan.len(), 1, "{plan:?}");
+            assert_eq!(cell(&plan[0], "key"), "PRIMARY", "{plan:?}");
+            assert_eq!(cell(&plan[0], "rows"), "1", "{plan:?}");
+            assert!(matches!(&*cell(&plan[0], "type"), "range" | "const"), "{plan:?}");
+            assert!(text.contains("FORCE INDEX (PRIMARY)"), "{text}");
+        }
+        for Statement { name, text, .. } in &all {
+            sql.run("FLUSH STATUS");
+            sql.run(text);
+            let read: Vec<(String, u64)> = sql.rows("SHOW SESSION STATUS LIKE 'Handler_read%'");
+            let read: u64 = read.iter().map(|(_, count)| count).sum();
+            // `insert` looks up nothing; the server itself has the row at hand.
+            assert_eq!(read, u64::from(*name != "insert"), "{kind}: {name}");
+        }
+    });
+}
+
+/// The record locks of the session's open transaction: index, mode, how many.
+fn locks(kind: &str, root: &mut Other, session: u64) -> Vec<(String, String, usize)> {
+    if kind == "mysql" {
+        return root.rows(&format!(
+            "SELECT index_name, lock_mode, COUNT(*) FROM performance_schema.data_locks \
+             JOIN performance_schema.threads USING (thread_id) \
+             WHERE lock_type = 'RECORD' AND processlist_id = {session} \
+             GROUP BY index_name, lock_mode ORDER BY index_name"
+        ));
+    }
+    // The only open transaction is the one in question.
+    let (_, _, status): (String, String, String) =
+        root.row("SHOW ENGINE INNODB STATUS").expect("a row");
+    let mut found: Vec<(String, String, usize)> = Vec::new();
+    for line in status.lines() {
+        if let Some((_, line)) = line.split_once("RECORD LOCKS ") {
+            let index = line.split(" index ").nth(1).and_then(|text| text.split(' ').next());
+            let mode = line.split(" trx id ").nth(1).and_then(|text| text.split_once(' '));
+            let mode = match mode.expect("a mode").1 {
+                "lock_mode X locks rec but not gap" => "X,REC_NOT_GAP",
+                other => other,
+            };
+            found.push((index.expect("an index").to_owned(), mode.to_owned(), 0));
+        } else if line.starts_with("Record lock, heap no") {
+            found.last_mut().expect("a header before").2 += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn every_statement_locks_its_one_row_and_nothing_beside_it() {
+    each_kind_at_once(|kind| {
+        let mut scene = Scene::new(kind, "locks", &[]);
+        let mut all = scene.one_of_each();
+        // And one that finds no row.
+        let key = unique("statement");
+        take(&scene.client, &key).release().unwrap();
+        let client = scene.client.clone();
+        let mut absent = scene.sent("take", &key, || Some(take(&client, &key)));
+        scene.root.run(&format!("DELETE FROM dl_lock WHERE lock_key = '{key}'"));
+        absent.name = "take of a key that has no row";
+        all.push(absent);
+        scene.root.run("SET GLOBAL innodb_status_output_locks = ON");
+        let mut sql = scene.own.server.other();
+        sql.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
+        let session = sql.id();
+        for Statement { name, text, key } in &all {
+            sql.run("BEGIN");
+            let changed = sql.changed(text);
+            let idle = name.starts_with("look") || name.ends_with("no row");
+            assert_eq!(changed, u64::from(!idle), "{kind}: {text}");
+            let found = locks(kind, &mut scene.root, session);
+            println!("{kind}: {name}: {found:?}");
+            let the_row = ("PRIMARY".to_owned(), "X,REC_NOT_GAP".to_owned(), 1);
+            let its_fence = ("fence".to_owned(), "X,REC_NOT_GAP".to_owned(), 1);
+            match *name {
+                "look" | "take of a key that has no row" => assert_eq!(found, []),
+                // A new row is locked by being there; a grant writes `fence`.
+                "insert" => assert!(found.iter().all(|lock| *lock == the_row), "{found:?}"),
+                "take" => assert!(
+                    found.contains(&the_row)
+                        && found.iter().all(|lock| *lock == the_row || *lock == its_fence),
+                    "{found:?}"
+                ),
+                _ => assert_eq!(found, [the_row]),
+            }
+            // Neighbours on both sides come and go meanwhile.
+            let mut neighbour = scene.own.server.other();
+            neighbour.run("SET SESSION innodb_lock_wait_timeout = 1");
+            for other in [&key[..key.len() - 1], &format!("{key}!")] {
+                neighbour.run(&format!(
+                    "INSERT INTO dl_lock (lock_key, namespace, kind, attempt, holds, token, \
+                     ttl_us, acquired_us, renewed_us, expires_us, application, host, pid, note) \
+                     VALUES ('{other}', '', 0, '', '', 1, 1, 1, 1, 1, '', '', 1, '')"
+                ));
+                let it = format!("namespace = '' AND kind = 0 AND lock_key = '{other}'");
+                neighbour.run(&format!("DELETE FROM dl_lock WHERE {it}"));
+            }
+            sql.run("ROLLBACK");
+        }
+    });
+}
+
+/// How many transactions the server has written to its binary log.
+fn commits(root: &mut Other) -> usize {
+    let logs: Vec<mysql::Row> = root.rows("SHOW BINARY LOGS");
+    let name: String = logs.last().and_then(|row| row.get(0)).expect("a log");
+    let events: Vec<mysql::Row> = root.rows(&format!("SHOW BINLOG EVENTS IN '{name}'"));
+    events.iter().filter(|row| row.get::<String, _>("Event_type").as_deref() == Some("Xid")).count()
+}
+
+#[test]
+fn an_acquire_a_renewal_and_a_release_are_one_statement_and_one_commit_each() {
+    each_kind_at_once(|kind| {
+        let mut scene = Scene::new(kind, "cost", &["--log-bin"]);
+        let key = unique("cost");
+        let mut cost = |what: &str, statements: usize, written: usize, work: &mut dyn FnMut()| {
+            work();
+            scene.proxy.forget_statements();
+            let before = commits(&mut scene.root);
+            for _ in 0..10 {
+                work();
+            }
+            let sent = scene.proxy.statements();
+            assert_eq!(sent.len(), 10 * statements, "{what}: {sent:#?}");
+            assert_eq!(commits(&mut scene.root) - before, 10 * written, "{what}");
+        };
+        let client = &scene.client;
+        let mut held = Vec::new();
+        take(client, &key).release().unwrap();
+        cost("acquire and release", 2, 2, &mut || take(client, &key).release().unwrap());
+        cost("first acquire", 2, 1, &mut || {
+            held.push(take(client, unique("cost")));
+        });
+        let lock = take(client, &key);
+        cost("renewal", 1, 1, &mut || lock.renew().unwrap());
+        cost("failing try", 1, 0, &mut || assert!(try_it(client, &key).is_none()));
+        let owned = AcquireOptions::new().owner("o").wait(ms(5_000));
+        let outer = client.acquire(unique("cost"), &owned).unwrap();
+        let inner = outer.key().to_vec();
+        cost("nested acquire and release", 0, 0, &mut || {
+            client.acquire(&inner, &owned).unwrap().release().unwrap();
+        });
+        cost("token, remaining, state", 0, 0, &mut || {
+            assert!(lock.is_held() && lock.token() > 0 && lock.remaining() > ms(0));
+        });
+    });
+}
+
+#[test]
+fn no_statement_knows_a_clock_but_the_servers_in_utc() {
+    each_kind_at_once(|kind| {
+        let own = Own::start(kind, "clocks", &[]);
+        let proxy = Proxy::start(own.server.port());
+        let client = own.server.behind(&proxy).client();
+        let key = unique("clocks");
+        for _ in 0..2 {
+            let lock = take(&client, &key);
+            lock.renew().unwrap();
+            lock.release().unwrap();
+        }
+        let statements = proxy.statements();
+        // From the very first one: pins and tables too.
+        assert!(statements.iter().any(|text| text.contains("CREATE TABLE")));
+        assert!(statements.iter().any(|text| text.contains("UTC_TIMESTAMP(6)")));
+        for text in statements {
+            let upper = text.to_uppercase().replace("UTC_TIMESTAMP(6)", "");
+            for name in [
+                "NOW(",
+                "SYSDATE",
+                "CURRENT_TIME",
+                "CURRENT_DATE",
+                "LOCALTIME",
+                "CURTIME",
+                "CURDATE",
+                "UNIX_TIMESTAMP",
+                "FROM_UNIXTIME",
+                "UTC_DATE",
+                "UTC_TIME",
+                "RAND(",
+                "UUID",
+            ] {
+                assert!(!upper.replace("'SERVER_UUID'", "").contains(name), "{name}: {text}");
+            }
+        }
+    });
+}
+
+/// What a session must be set to, whatever it was before.
+const PINNED: &[(&str, &str)] = &[
+    ("time_zone", "+00:00"),
+    ("sql_mode", "STRICT_ALL_TABLES"),
+    ("autocommit", "1"),
+    ("completion_type", "NO_CHAIN"),
+    ("sql_safe_updates", "0"),
+    ("sql_select_limit", "18446744073709551615"),
+    ("sql_big_selects", "1"),
+    ("unique_checks", "1"),
+    ("character_set_client", "utf8mb4"),
+    ("character_set_connection", "utf8mb4"),
+    ("lock_wait_timeout", "1"),
+];
+const PINNED_MYSQL: &[(&str, &str)] = &[
+    ("transaction_isolation", "READ-COMMITTED"),
+    ("transaction_read_only", "0"),
+    ("max_execution_time", "0"),
+    ("innodb_lock_wait_timeout", "1"),
+];
+const PINNED_MARIADB: &[(&str, &str)] = &[
+    ("tx_isolation", "READ-COMMITTED"),
+    ("tx_read_only", "0"),
+    ("max_statement_time", "0.000000"),
+    ("idle_transaction_timeout", "0"),
+    ("innodb_snapshot_isolation", "0"),
+    ("innodb_lock_wait_timeout", "0"),
+];
+
+#[test]
+fn every_session_is_pinned_whatever_it_was_before() {
+    each_kind_at_once(|kind| {
+        let nasty = "--init-connect=SET sql_mode = 'ANSI', autocommit = 0, sql_safe_updates = 1, \
+                     completion_type = 1, time_zone = '-08:00', unique_checks = 0, \
+                     lock_wait_timeout = 7, innodb_lock_wait_timeout = 7, NAMES latin1";
+        let own = Own::start(kind, "pins", &[nasty, "--transaction-isolation=SERIALIZABLE"]);
+        let proxy = Proxy::start(own.server.port());
+        let client = own.server.behind(&proxy).client();
+        take(&client, unique("pins")).release().unwrap();
+        let mut root = own.root();
+        let session = root.sessions_of(&proxy).first().expect("a session").id;
+        let extra = if kind == "mysql" { PINNED_MYSQL } else { PINNED_MARIADB };
+        // MySQL shows another session's variables. On MariaDB the client's
+        // settings are made once more, in a session that is no better at first.
+        let mut same = own.server.other();
+        assert_eq!(same.row::<String>("SELECT @@time_zone").as_deref(), Some("-08:00"));
+        for text in proxy.statements().iter().filter(|text| text.starts_with("SET ")) {
+            same.run(text);
+        }
+        for (name, expected) in PINNED.iter().chain(extra) {
+            let mut found = vec![same.row::<String>(&format!("SELECT @@SESSION.{name}"))];
+            if kind == "mysql" {
+                let value = root.row(&format!(
+                    "SELECT variable_value FROM performance_schema.variables_by_thread \
+                     JOIN performance_schema.threads USING (thread_id) \
+                     WHERE processlist_id = {session} AND variable_name = '{name}'"
+                ));
+                found.push(value.map(|value: String| match &*value {
+                    "ON" => "1".to_owned(),
+                    "OFF" => "0".to_owned(),
+                    _ => value,
+                }));
+            }
+            let right = |value: &Option<String>| value.as_deref() == Some(*expected);
+            assert!(found.iter().all(right), "{kind}: {name}: {found:?}");
+        }
+    });
+}

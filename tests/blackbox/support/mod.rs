@@ -1,7 +1,15 @@
 //! What tests share: the servers, other sessions that look on, a proxy that
 //! breaks connections, and keys that no other test has.
 
+pub mod alone;
+pub mod at_once;
+pub mod c;
+pub mod child;
+pub mod clock;
+pub mod door;
+pub mod place;
 pub mod proxy;
+pub mod row;
 pub mod server;
 pub mod sql;
 
@@ -10,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use dlease::{AcquireOptions, Client, Error, Lock, Status};
 
+pub use at_once::{at_once, each_kind_at_once, each_server_at_once};
 pub use server::{Own, Server, each_kind, each_server};
 pub use sql::Other;
 
@@ -46,6 +55,16 @@ pub fn status<T>(result: Result<T, Error>) -> Status {
         Ok(_) => panic!("it succeeded"),
         Err(error) => error.status(),
     }
+}
+
+/// The error of an acquire that may wait for 30 s, but is told at once that
+/// waiting cannot help.
+pub fn refused_at_once(client: &Client, key: impl AsRef<[u8]>) -> Error {
+    let options = AcquireOptions::new().wait(ms(30_000));
+    let (result, took) = timed(|| client.acquire(key, &options));
+    let error = result.expect_err("it was granted");
+    assert!(took < ms(2_000), "{took:?}: {error:?}");
+    error
 }
 
 /// How long `work` took, with its result.

@@ -24,6 +24,12 @@ struct Inner {
     /// Statements that contain this text lose their reply, this many times.
     cut_reply_of: Mutex<String>,
     cuts_left: AtomicUsize,
+    /// Statements that contain this text are lost on their way, so often.
+    lose: Mutex<(String, usize)>,
+    /// After the next statement that contains this text: silence.
+    silent_after: Mutex<String>,
+    statements: Mutex<Vec<String>>,
+    ports: Mutex<Vec<u16>>,
     open: Mutex<Vec<TcpStream>>,
     pub accepted: AtomicUsize,
 }
@@ -93,8 +99,49 @@ impl Proxy {
         self.inner.accepted.load(Ordering::SeqCst)
     }
 
+    /// The next `times` statements that contain `text` never reach the server:
+    /// their connections are cut. Needs `tls=off`.
+    pub fn cut_requests(&self, text: &str, times: usize) {
+        *self.inner.lose.lock().expect("not poisoned") = (text.to_owned(), times);
+    }
+
+    /// How many requests are still to be cut.
+    pub fn requests_left(&self) -> usize {
+        self.inner.lose.lock().expect("not poisoned").1
+    }
+
+    /// Sends the next statement that contains `text` on to the server, and is
+    /// silent from then on. Needs `tls=off`.
+    pub fn silence_after(&self, text: &str) {
+        text.clone_into(&mut self.inner.silent_after.lock().expect("not poisoned"));
+    }
+
+    /// True if it is silent.
+    pub fn is_silent(&self) -> bool {
+        self.inner.silent.load(Ordering::SeqCst)
+    }
+
+    /// Every statement that was sent so far, also those that were cut. Needs
+    /// `tls=off`.
+    pub fn statements(&self) -> Vec<String> {
+        self.inner.statements.lock().expect("not poisoned").clone()
+    }
+
+    /// Forgets the statements so far.
+    pub fn forget_statements(&self) {
+        self.inner.statements.lock().expect("not poisoned").clear();
+    }
+
+    /// The ports of its own ends of all connections that it has made to the
+    /// server, by which a process list tells them.
+    pub fn ports(&self) -> Vec<u16> {
+        self.inner.ports.lock().expect("not poisoned").clone()
+    }
+
     fn connect(&self, client: TcpStream) {
         let Ok(server) = TcpStream::connect(&self.inner.server) else { return };
+        let port = server.local_addr().expect("an address").port();
+        self.inner.ports.lock().expect("not poisoned").push(port);
         for stream in [&client, &server] {
             let _ = stream.set_nodelay(true);
             let copy = stream.try_clone().expect("a descriptor");
@@ -128,15 +175,37 @@ impl Inner {
                 break;
             }
         }
+        // Silence hides also that an end has gone.
+        while self.silent.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
     }
 
-    /// Marks the reply for cutting if this is the statement; always passes it.
+    /// Marks the reply for cutting if this is the statement; passes it unless
+    /// it is to be lost.
     fn look_at(&self, bytes: &[u8], cut: &AtomicBool) -> bool {
+        let contains =
+            |text: &str| bytes.windows(text.len().max(1)).any(|part| part == text.as_bytes());
+        // The first packet of a COM_QUERY.
+        if let [_, _, _, 0, 3, text @ ..] = bytes {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.statements.lock().expect("not poisoned").push(text);
+        }
+        let mut silent_after = self.silent_after.lock().expect("not poisoned");
+        if contains(&silent_after) {
+            silent_after.clear();
+            self.silent.store(true, Ordering::SeqCst);
+        }
+        let mut lose = self.lose.lock().expect("not poisoned");
+        if lose.1 > 0 && contains(&lose.0) {
+            lose.1 -= 1;
+            return false;
+        }
         let wanted = self.cut_reply_of.lock().expect("not poisoned").clone();
-        let is_it = !wanted.is_empty()
-            && bytes.windows(wanted.len()).any(|part| part == wanted.as_bytes());
+        let is_it =
+            !wanted.is_empty() && bytes.windows(wanted.len()).any(|part| part == wanted.as_bytes());
         let one_less = |left: usize| left.checked_sub(1);
         if is_it
             && self.cuts_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()

@@ -42,6 +42,25 @@ impl Server {
         host.rsplit_once(':').expect("port").1.parse().expect("a number")
     }
 
+    /// This server behind a proxy, which can read what is sent.
+    pub fn behind(&self, proxy: &super::proxy::Proxy) -> Server {
+        let at = Server { url: self.url_at(&proxy.address()) };
+        Server { url: at.url_with("tls=off") }
+    }
+
+    /// The same server with another database.
+    pub fn in_database(&self, name: &str) -> Server {
+        let (before, _) = self.url.rsplit_once('/').expect("a database");
+        Server { url: format!("{before}/{}", percent_encoded(name)) }
+    }
+
+    /// The same server and database with another account.
+    pub fn logged_in_as(&self, user: &str, password: &str) -> Server {
+        let after = self.url.rsplit_once('@').expect("login").1;
+        let (user, password) = (percent_encoded(user), percent_encoded(password));
+        Server { url: format!("mysql://{user}:{password}@{after}") }
+    }
+
     /// The URL with another host and port.
     pub fn url_at(&self, host_and_port: &str) -> String {
         let (login, after) = self.url.rsplit_once('@').expect("login");
@@ -99,6 +118,26 @@ impl Own {
     /// Runs SQL as root: rows of tab-separated cells.
     pub fn sql(&self, text: &str) -> String {
         self.control(&["sql", &self.name, text])
+    }
+
+    /// A session of root's.
+    pub fn root(&self) -> super::Other {
+        let state = std::fs::read_to_string(self.directory().join("state.json")).expect("state");
+        let cell = |name: &str| {
+            let after = state.split(&format!("\"{name}\": \"")).nth(1).expect("it is there");
+            after.split('"').next().expect("a string").to_owned()
+        };
+        super::Other::root(&cell("socket"), &cell("root"))
+    }
+
+    /// The server for a new account with these rights on the database.
+    pub fn account(&self, user: &str, rights: &str) -> Server {
+        let mut root = self.root();
+        for host in ["%", "localhost"] {
+            root.run(&format!("CREATE USER '{user}'@'{host}' IDENTIFIED BY 'a password'"));
+            root.run(&format!("GRANT {rights} ON dlease.* TO '{user}'@'{host}'"));
+        }
+        self.server.logged_in_as(user, "a password")
     }
 
     /// SIGKILL.
@@ -164,6 +203,12 @@ impl Drop for Paused {
     fn drop(&mut self) {
         signal(self.pid, libc::SIGCONT);
     }
+}
+
+/// The text as a part of a URL.
+pub fn percent_encoded(text: &str) -> String {
+    use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn signal(pid: i32, number: i32) {

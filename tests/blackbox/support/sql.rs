@@ -8,15 +8,36 @@ pub struct Other(mysql::Conn);
 
 impl Other {
     pub fn open(url: &str) -> Other {
+        Other::try_open(url).expect("another session")
+    }
+
+    /// The same, where the server may refuse.
+    pub fn try_open(url: &str) -> Result<Other, mysql::Error> {
         let plain = url.split('?').next().expect("a URL");
         let options = mysql::Opts::from_url(plain).expect("a URL");
         let options = mysql::OptsBuilder::from_opts(options).prefer_socket(false);
-        Other(mysql::Conn::new(options).expect("another session"))
+        mysql::Conn::new(options).map(Other)
+    }
+
+    /// root, over the server's socket file.
+    pub fn root(socket: &str, password: &str) -> Other {
+        let options = mysql::OptsBuilder::new()
+            .user(Some("root"))
+            .pass(Some(password))
+            .socket(Some(socket))
+            .db_name(Some("dlease"));
+        Other(mysql::Conn::new(options).expect("root's session"))
     }
 
     /// Runs a statement.
     pub fn run(&mut self, text: &str) {
         self.0.query_drop(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+
+    /// Runs a statement: how many rows it changed.
+    pub fn changed(&mut self, text: &str) -> u64 {
+        self.run(text);
+        self.0.affected_rows()
     }
 
     /// Runs a statement that may fail: its error number, 0 if it did not.
@@ -49,4 +70,38 @@ impl Other {
         let text = format!("SELECT state FROM dl_locks WHERE lock_key = '{key}'");
         self.row::<String>(&text).is_some_and(|state| state == "held")
     }
+
+    /// The server's number for this session.
+    pub fn id(&mut self) -> u64 {
+        self.row("SELECT CONNECTION_ID()").expect("a row")
+    }
+
+    /// The sessions of this account (of all, for root).
+    pub fn sessions(&mut self) -> Vec<Session> {
+        let rows: Vec<mysql::Row> = self.rows("SHOW FULL PROCESSLIST");
+        let port = |host: String| host.rsplit_once(':').and_then(|(_, p)| p.parse().ok());
+        let session = |mut row: mysql::Row| Session {
+            id: row.take("Id").expect("a number"),
+            port: row.take("Host").and_then(port).unwrap_or(0),
+            command: row.take("Command").expect("a command"),
+            statement: row.take::<Option<String>, _>("Info").flatten().unwrap_or_default(),
+        };
+        rows.into_iter().map(session).collect()
+    }
+
+    /// The sessions that a proxy has open at this server.
+    pub fn sessions_of(&mut self, proxy: &super::proxy::Proxy) -> Vec<Session> {
+        let ports = proxy.ports();
+        self.sessions().into_iter().filter(|session| ports.contains(&session.port)).collect()
+    }
+}
+
+/// A line of the process list.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub id: u64,
+    /// Of its client's end; 0 if it has none.
+    pub port: u16,
+    pub command: String,
+    pub statement: String,
 }

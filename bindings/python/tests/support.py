@@ -1,0 +1,141 @@
+"""What several test files need: a proxy that can fall silent, programs in
+processes of their own, plain SQL."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import unquote, urlsplit
+
+import dlease
+import pymysql
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = str(Path(dlease.__file__).resolve().parents[1])
+
+
+def replace_port(url: str, port: int) -> str:
+    parts = urlsplit(url)
+    before, _, _ = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{before}@127.0.0.1:{port}").geturl()
+
+
+class Proxy:
+    """Forwards TCP connections to a port of this machine; while it is silent,
+    nothing, and says nothing about it either."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._speaking = threading.Event()
+        self._speaking.set()
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def silence(self) -> None:
+        self._speaking.clear()
+
+    def speak(self) -> None:
+        self._speaking.set()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets += [near, far]
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                self._speaking.wait()
+                target.sendall(data)
+            self._speaking.wait()
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()
+        self.speak()
+
+
+def start(text: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Starts a Python program of its own process, on this package."""
+    return subprocess.Popen(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(text), *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": PACKAGE, **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 20) -> str:
+    """Waits for a program that is to end well, and gives what it printed."""
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == 0, (process.returncode, out, err)
+    return out
+
+
+def run_thread(function: object) -> None:
+    """Runs it in a thread of its own, which is gone afterwards; what it raises
+    is raised here."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()  # type: ignore[operator]
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def sql(url: str, statement: str, *values: object) -> tuple[tuple[object, ...], ...]:
+    """Runs one statement beside the library."""
+    parts = urlsplit(url)
+    connection = pymysql.connect(
+        host=parts.hostname, port=parts.port or 3306, database=parts.path[1:],
+        user=unquote(parts.username or ""), password=unquote(parts.password or ""), autocommit=True,
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return tuple(cursor.fetchall())
+
+
+def is_free(client: dlease.Client, key: str | bytes) -> bool:
+    """Whether somebody else can have the lock now."""
+    lock = client.lock(key)
+    if not lock.acquire(blocking=False):
+        return False
+    lock.release()
+    return True
