@@ -37,10 +37,11 @@ const PINS: &[(&str, &str)] = &[
 ];
 
 /// `begin`: what comes before everything else. The server's init_connect may
-/// have opened a transaction, in which a grant would never be committed, and
+/// have opened a transaction, in which a grant would never be committed (and a
+/// global completion_type could open the next one, or end the session); and
 /// global limits on result sets would cut what is asked next.
 pub(crate) const BEGIN: [&str; 2] = [
-    "ROLLBACK",
+    "ROLLBACK AND NO CHAIN NO RELEASE",
     "SET SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
 ];
 
