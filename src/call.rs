@@ -13,6 +13,7 @@ use crate::sys::socket;
 /// A call in progress.
 #[derive(Debug)]
 pub(crate) struct Call {
+    begun: Instant,
     deadline: Instant,
     state: Mutex<State>,
     bell: Condvar,
@@ -39,7 +40,12 @@ pub(crate) enum Waited<T> {
 
 impl Call {
     pub(crate) fn new(deadline: Instant) -> Call {
-        Call { deadline, state: Mutex::default(), bell: Condvar::new() }
+        let begun = Instant::now();
+        Call { begun, deadline, state: Mutex::default(), bell: Condvar::new() }
+    }
+
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
     }
 
     pub(crate) fn deadline(&self) -> Instant {

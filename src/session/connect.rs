@@ -174,6 +174,7 @@ impl Connector {
         Ok(Session {
             conn: Some(conn),
             generation: fork::generation(),
+            opened_at: sent,
             id,
             server: Arc::new(server),
             clock,

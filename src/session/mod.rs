@@ -38,6 +38,7 @@ pub(crate) struct Session {
     conn: Option<Conn>,
     /// Under which fork generation it was opened.
     generation: u64,
+    pub(crate) opened_at: Instant,
     /// The server's number for it, to end it from another one.
     pub(crate) id: u64,
     pub(crate) server: Arc<Server>,

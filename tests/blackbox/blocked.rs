@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use dlease::{AcquireOptions, Client, Status};
 
-use crate::support::{Other, Own, at_once, each_kind_at_once, ms, status, take, timed, try_it, unique};
+use crate::support::{
+    Other, Own, at_once, each_kind_at_once, ms, status, take, timed, try_it, unique,
+};
 
 /// A session that has locked the key's row, as a program or a person may.
 fn block(own: &Own, key: &str) -> Other {

@@ -2,13 +2,16 @@
 //! callers hear of none of it.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dlease::{AcquireOptions, Client, Status};
 
+use crate::support::proxy::Proxy;
 use crate::support::{
-    Other, Own, each_kind_at_once, each_server_at_once, eventually, long, ms, take, timed, unique,
+    Other, Own, each_kind_at_once, each_server, each_server_at_once, eventually, long, ms, take,
+    timed, unique,
 };
 
 /// When a lock said of itself that it was held: between these at least.
@@ -20,9 +23,37 @@ struct Held {
     until: Instant,
 }
 
-/// Acquires and releases until `stop`, with leases that often lapse in use.
-fn storm(client: &Client, keys: &[String], seed: usize, stop: Instant, seen: &Mutex<Vec<Held>>) {
-    let options = AcquireOptions::new().wait(ms(500)).ttl(ms(20));
+/// Acquires and releases, each of `clients` by ten threads, and checks that
+/// there was one holder at a time. Leases of 20 ms often lapse in use.
+fn storm(clients: &[Client], ttl: u64, threads: usize, time: Duration) {
+    let keys: Vec<String> = (0..6).map(|_| unique("storm")).collect();
+    let seen = Mutex::new(Vec::new());
+    let stop = Instant::now() + time;
+    thread::scope(|scope| {
+        for seed in 0..threads {
+            let (client, keys, seen) = (&clients[seed % clients.len()], &keys, &seen);
+            scope.spawn(move || contend(client, ttl, keys, seed, stop, seen));
+        }
+    });
+    let mut seen = seen.into_inner().unwrap();
+    println!("held {} times", seen.len());
+    assert!(seen.len() > 100, "{}", seen.len());
+    seen.sort_by_key(|held| (held.key, held.from));
+    for pair in seen.windows(2).filter(|pair| pair[0].key == pair[1].key) {
+        assert!(pair[0].until <= pair[1].from, "two held it: {pair:?}");
+        assert!(pair[0].token < pair[1].token, "{pair:?}");
+    }
+}
+
+fn contend(
+    client: &Client,
+    ttl: u64,
+    keys: &[String],
+    seed: usize,
+    stop: Instant,
+    seen: &Mutex<Vec<Held>>,
+) {
+    let options = AcquireOptions::new().wait(ms(500)).ttl(ms(ttl));
     let mut key = seed;
     while Instant::now() < stop {
         key = (key * 5 + 1) % keys.len();
@@ -61,24 +92,30 @@ fn storms_of_short_leases_give_a_key_one_holder_at_a_time_and_nobody_a_deadlock(
         for level in ["REPEATABLE READ", "READ COMMITTED"] {
             own.root().run(&format!("SET GLOBAL TRANSACTION ISOLATION LEVEL {level}"));
             let clients: Vec<Client> = (0..4).map(|_| own.server.client()).collect();
-            let keys: Vec<String> = (0..6).map(|_| unique("storm")).collect();
-            let seen = Mutex::new(Vec::new());
-            let stop = Instant::now() + Duration::from_secs(if long() { 30 } else { 3 });
-            thread::scope(|scope| {
-                for seed in 0..if long() { 100 } else { 40 } {
-                    let (client, keys, seen) = (&clients[seed % clients.len()], &keys, &seen);
-                    scope.spawn(move || storm(client, keys, seed, stop, seen));
+            let (threads, time) = if long() { (100, ms(30_000)) } else { (40, ms(3_000)) };
+            println!("{kind}, {level}");
+            storm(&clients, 20, threads, time);
+        }
+    });
+}
+
+#[test]
+fn a_storm_of_lost_connections_gives_a_key_one_holder_at_a_time() {
+    each_server(|server| {
+        let proxy = Proxy::start(server.port());
+        let behind = server.behind(&proxy);
+        let clients: Vec<Client> = (0..3).map(|_| behind.client()).collect();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    thread::sleep(ms(60));
+                    proxy.cut();
                 }
             });
-            let mut seen = seen.into_inner().unwrap();
-            println!("{kind}, {level}: {} held", seen.len());
-            assert!(seen.len() > 100, "{}", seen.len());
-            seen.sort_by_key(|held| (held.key, held.from));
-            for pair in seen.windows(2).filter(|pair| pair[0].key == pair[1].key) {
-                assert!(pair[0].until <= pair[1].from, "two held it: {pair:?}");
-                assert!(pair[0].token < pair[1].token, "{pair:?}");
-            }
-        }
+            storm(&clients, 500, 12, if long() { ms(30_000) } else { ms(3_000) });
+            over.store(true, Ordering::SeqCst);
+        });
     });
 }
 

@@ -1,6 +1,7 @@
 //! Statements that outlive their callers, and sessions that are killed in
 //! mid-call: nothing is granted to nobody, and no innocent session suffers.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use dlease::{AcquireOptions, Client, Lock, Status};
@@ -203,45 +204,58 @@ fn a_statement_killed_in_mid_acquire_is_sent_again() {
     each_server(|server| in_mid_acquire(server, |sql, id| sql.run(&format!("KILL QUERY {id}"))));
 }
 
+/// Takes, renews and releases while `interfere` is called every few
+/// milliseconds, until it has done harm 30 times.
+fn at_any_moment(server: &Server, interfere: impl Fn(&Scene, &mut Other) -> usize + Sync) {
+    let innocent = Innocent::new(server);
+    let scene = Scene::new(server);
+    let key = scene.free_key("any-moment");
+    let harm = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sql = server.other();
+            while harm.load(Ordering::SeqCst) < 30 {
+                thread::sleep(ms(25));
+                harm.fetch_add(interfere(&scene, &mut sql), Ordering::SeqCst);
+            }
+        });
+        let (mut last, mut sql) = (0, server.other());
+        while harm.load(Ordering::SeqCst) < 30 {
+            let lock = take(&scene.client, &key);
+            assert!(lock.is_held());
+            assert!(lock.token() > last);
+            last = lock.token();
+            assert_eq!(sql.token(&key), Some(last));
+            lock.renew().unwrap();
+            lock.release().unwrap();
+        }
+    });
+    assert!(!server.other().is_held(&key));
+    innocent.is_unharmed(server);
+}
+
 #[test]
 fn sessions_killed_at_any_moment_cost_neither_their_callers_nor_others() {
     each_server(|server| {
-        let innocent = Innocent::new(server);
-        let mut scene = Scene::new(server);
-        let key = scene.free_key("killed-any-time");
-        let running = std::sync::atomic::AtomicBool::new(true);
-        let is_running = || running.load(std::sync::atomic::Ordering::SeqCst);
-        thread::scope(|scope| {
-            let killing = scope.spawn(|| {
-                let mut sql = server.other();
-                let mut killed = 0;
-                while is_running() {
-                    for session in sql.sessions_of(&scene.proxy) {
-                        // 1094: it has gone by itself.
-                        let errno = sql.errno(&format!("KILL {}", session.id));
-                        assert!(matches!(errno, 0 | 1094), "{errno}");
-                        killed += usize::from(errno == 0);
-                    }
-                    thread::sleep(ms(25));
-                }
-                killed
-            });
-            let mut last = 0;
-            for _ in 0..25 {
-                let lock = take(&scene.client, &key);
-                assert!(lock.is_held());
-                assert!(lock.token() > last);
-                last = lock.token();
-                assert_eq!(scene.sql.token(&key), Some(last));
-                lock.renew().unwrap();
-                lock.release().unwrap();
-            }
-            running.store(false, std::sync::atomic::Ordering::SeqCst);
-            let killed = killing.join().unwrap();
-            println!("{killed} killed");
-            assert!(killed >= 10, "{killed}");
+        at_any_moment(server, |scene, sql| {
+            let sessions = sql.sessions_of(&scene.proxy);
+            let killed = |session: &Session| {
+                // 1094: it has gone by itself.
+                let errno = sql.errno(&format!("KILL {}", session.id));
+                assert!(matches!(errno, 0 | 1094), "{errno}");
+                usize::from(errno == 0)
+            };
+            sessions.iter().map(killed).sum()
         });
-        assert!(!scene.sql.is_held(&key));
-        innocent.is_unharmed(server);
+    });
+}
+
+#[test]
+fn connections_cut_at_any_moment_cost_neither_their_callers_nor_others() {
+    each_server(|server| {
+        at_any_moment(server, |scene, _| {
+            scene.proxy.cut();
+            1
+        });
     });
 }

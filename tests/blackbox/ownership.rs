@@ -33,9 +33,8 @@ fn nesting_within_a_client_needs_no_sql_and_the_last_release_frees() {
         // Silent, so that anything sent would hang.
         proxy.silence(true);
         proxy.forget_statements();
-        let ((second, third), took) = timed(|| {
-            (take_as(&client, &key, "o", 25_000), take_as(&client, &key, "o", 25_000))
-        });
+        let ((second, third), took) =
+            timed(|| (take_as(&client, &key, "o", 25_000), take_as(&client, &key, "o", 25_000)));
         assert!(took < ms(100), "{took:?}");
         for nested in [&second, &third] {
             assert!(nested.is_held());
@@ -336,7 +335,8 @@ fn key_holder_and_note_are_there_for_people_to_read() {
         assert!(holder.ends_with(&format!(":{}", std::process::id())), "{holder}");
         assert_eq!((line.4, line.5), (lock.token(), 1));
         assert!((0.0..2.0).contains(&line.6.unwrap()) && (58.0..=60.0).contains(&line.7.unwrap()));
-        let owner = format!("SELECT CONVERT(owner USING utf8mb4) FROM dl_lock WHERE token = {}", line.4);
+        let owner =
+            format!("SELECT CONVERT(owner USING utf8mb4) FROM dl_lock WHERE token = {}", line.4);
         assert_eq!(other.row::<String>(&owner).unwrap(), "who");
 
         lock.release().unwrap();

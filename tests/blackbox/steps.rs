@@ -9,6 +9,7 @@ use dlease::{AcquireOptions, Client, LostCause, Status};
 
 use crate::support::child::Child;
 use crate::support::clock::Clock;
+use crate::support::proxy::Proxy;
 use crate::support::{
     Own, Server, each_kind_at_once, each_server_at_once, ms, status, take, take_for, timed, try_it,
     unique,
@@ -149,9 +150,46 @@ fn acquires_and_renewals_go_on_after_steps_of_the_server_clock() {
             works(&one, &old);
             works(&two, &unique("new"));
             works(&two, &old);
+            works(&own.server.client(), &old);
             let lock = take(&one, &old);
             assert!(lock.token() > last, "tokens grow although the clock does not");
             last = lock.token();
+            lock.release().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_acquire_that_lost_its_connection_is_cleared_up_although_the_clock_was_set() {
+    each_kind_at_once(|kind| {
+        let clock = Clock::ahead(0.0);
+        let own = server_with(kind, "cleared-up", &clock);
+        let (proxy, mut other) = (Proxy::start(own.server.port()), own.server.other());
+        let client = own.server.behind(&proxy).client();
+        let key = unique("cleared-up");
+        for ahead in [HOUR, -HOUR, 0.0] {
+            take(&client, &key).release().unwrap();
+            clock.set(ahead);
+            // Cut while the statement waits in the server (MySQL waits for a
+            // row): it must be ended there before anybody goes by the row.
+            other.run("BEGIN");
+            other.set(&key, "note = x'00'");
+            let lock = thread::scope(|scope| {
+                let taking = scope.spawn(|| take(&client, &key));
+                thread::sleep(ms(300));
+                proxy.cut();
+                thread::sleep(ms(300));
+                other.run("ROLLBACK");
+                taking.join().unwrap()
+            });
+            assert_eq!(other.token(&key), Some(lock.token()));
+            lock.release().unwrap();
+            // And with the reply lost to a statement that was done.
+            proxy.cut_replies("token = LAST_INSERT_ID", 1);
+            let (lock, took) = timed(|| take(&client, &key));
+            assert_eq!(proxy.cuts_left(), 0);
+            assert!(took < ms(2_000), "{took:?}");
+            assert_eq!(other.token(&key), Some(lock.token()));
             lock.release().unwrap();
         }
     });

@@ -206,15 +206,17 @@ fn a_renewal_that_is_lost_is_sent_again() {
 #[test]
 fn a_release_that_is_lost_is_sent_again_and_done() {
     each_loss(|mut scene, loss| {
-        let key = unique("release");
-        let lock = take(&scene.client, &key);
-        scene.lose(loss, "UPDATE");
-        let (released, took) = timed(|| lock.release());
-        released.unwrap();
-        assert!(took < ms(2_000), "{took:?}");
-        scene.done(loss, "UPDATE");
-        assert!(!scene.sql.is_held(&key));
-        assert!(try_it(&scene.other, &key).is_some());
+        for options in [wait(5_000), wait(5_000).owner("o")] {
+            let key = unique("release");
+            let lock = scene.client.acquire(&key, &options).unwrap();
+            scene.lose(loss, "UPDATE");
+            let (released, took) = timed(|| lock.release());
+            released.unwrap();
+            assert!(took < ms(2_000), "{took:?}");
+            scene.done(loss, "UPDATE");
+            assert!(!scene.sql.is_held(&key));
+            assert!(try_it(&scene.other, &key).is_some());
+        }
     });
 }
 
@@ -303,6 +305,26 @@ fn a_cancelled_acquire_that_was_granted_unseen_is_undone() {
             assert_eq!(ended, Status::Cancelled);
             ended
         });
+    });
+}
+
+#[test]
+fn closing_a_client_with_a_call_in_doubt_is_bounded_and_ends_the_call() {
+    each_server(|server| {
+        let scene = Scene::new(server);
+        let key = scene.free_key("closing");
+        scene.proxy.silence_after("UPDATE");
+        thread::scope(|scope| {
+            let acquiring = scope.spawn(|| timed(|| scene.client.acquire(&key, &wait(20_000))));
+            eventually("it is under way", || scene.proxy.is_silent());
+            thread::sleep(ms(200));
+            let ((), took) = timed(|| scene.client.close());
+            assert!(took < ms(2_500), "{took:?}");
+            let (result, took) = acquiring.join().unwrap();
+            assert_eq!(status(result), Status::Closed);
+            assert!(took < ms(2_500), "{took:?}");
+        });
+        scene.proxy.silence(false);
     });
 }
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import dlease
 import pytest
-from support import Proxy, replace_port, start
+from support import Proxy, start
 
 URLS = os.environ.get("DLEASE_TEST_URLS", "").split()
 
@@ -52,13 +52,8 @@ def other(url: str) -> Iterator[dlease.Client]:
 @pytest.fixture
 def proxy(url: str) -> Iterator[Proxy]:
     """What stands between a client and the server, and can fall silent."""
-    with Proxy(urlsplit(url).port or 3306) as proxy:
+    with Proxy(url) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def proxy_url(url: str, proxy: Proxy) -> str:
-    return replace_port(url, proxy.port)
 
 
 @pytest.fixture

@@ -20,23 +20,20 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = str(Path(dlease.__file__).resolve().parents[1])
 
 
-def replace_port(url: str, port: int) -> str:
-    parts = urlsplit(url)
-    before, _, _ = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{before}@127.0.0.1:{port}").geturl()
-
-
 class Proxy:
-    """Forwards TCP connections to a port of this machine; while it is silent,
-    nothing, and says nothing about it either."""
+    """Forwards TCP connections to the server of a URL; while it is silent,
+    nothing, and says nothing about it either. `url` leads through it."""
 
-    def __init__(self, target: int) -> None:
-        self._target = target
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "", parts.port or 3306)
         self._speaking = threading.Event()
         self._speaking.set()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        login, _, _ = parts.netloc.rpartition("@")
+        port = self._listener.getsockname()[1]
+        self.url = parts._replace(netloc=f"{login}@127.0.0.1:{port}").geturl()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def silence(self) -> None:
@@ -51,7 +48,7 @@ class Proxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            far = socket.create_connection(("127.0.0.1", self._target))
+            far = socket.create_connection(self._target)
             self._sockets += [near, far]
             for source, target in ((near, far), (far, near)):
                 threading.Thread(target=self._forward, args=(source, target), daemon=True).start()

@@ -15,7 +15,8 @@ DAY = 24 * 60 * 60
 
 
 def test_a_key_is_any_bytes_but_nul(client, other):
-    keys = ["k", "k ", "K", "ключ", "😀", b"\xff\xfe", b"\x01", "a'b\"c\\%_`", b"x" * 254 + b"1", b"x" * 254 + b"2"]
+    keys = ["k", "k ", "K", "ключ", "😀", b"\xff\xfe", b"\x01", "a'b\"c\\%_`"]
+    keys += [b"x" * 254 + b"1", b"x" * 254 + b"2"]
     locks = [client.lock(key, ttl=10) for key in keys]
     for lock in locks:
         assert lock.acquire(blocking=False)  # all different
@@ -88,7 +89,11 @@ def test_zero_is_a_time_for_wait_alone(client, url, key):
             client.ping(bad)
 
 
-@pytest.mark.parametrize("ttl", [0.0001, 0.001, 0.009, 367 * DAY, 15 * 365 * DAY, 2**31, 2**53, 2**63, 2**64, 1e300, 10**400])
+TOO_SHORT = [0.0001, 0.001, 0.009]
+TOO_LONG = [367 * DAY, 15 * 365 * DAY, 2**31, 2**53, 2**63, 2**64, 1e300, 10**400]
+
+
+@pytest.mark.parametrize("ttl", TOO_SHORT + TOO_LONG)
 def test_a_ttl_is_10_ms_to_366_days(client, key, ttl):
     with pytest.raises(dlease.InvalidArgument):
         client.lock(key, ttl=ttl).acquire(blocking=False)

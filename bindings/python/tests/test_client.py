@@ -112,8 +112,8 @@ def test_closing_ends_calls_in_other_threads(url, other, key):
     assert raised == [dlease.Closed] * 10
 
 
-def test_closing_while_a_server_is_silent_is_bounded(proxy, proxy_url, key):
-    client = dlease.Client(proxy_url)
+def test_closing_while_a_server_is_silent_is_bounded(proxy, key):
+    client = dlease.Client(proxy.url)
     lock = client.lock(key)
     lock.acquire()
     proxy.silence()

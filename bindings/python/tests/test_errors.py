@@ -62,7 +62,7 @@ def test_exceptions_travel_between_processes():
 
 def test_a_wrong_password_is_told_at_once_with_the_server_s_numbers(url, key):
     parts = urlsplit(url)
-    wrong = parts._replace(netloc=f"{parts.username}:wrong@127.0.0.1:{parts.port}").geturl()
+    wrong = parts._replace(netloc=f"{parts.username}:wrong@{parts.hostname}:{parts.port or 3306}").geturl()
     with dlease.Client(wrong) as client:
         with pytest.raises(dlease.ConfigError) as caught:
             client.lock(key).acquire(timeout=10)

@@ -70,9 +70,9 @@ def test_exit_is_quick_and_frees(program, url, client, key, way):
 
 
 @pytest.mark.parametrize("way", [way for way in EXITS if "thread" in way or way == "the end"])
-def test_exit_is_quick_while_the_server_is_silent(program, proxy, proxy_url, key, way):
+def test_exit_is_quick_while_the_server_is_silent(program, proxy, key, way):
     code, status = EXITS[way]
-    took, returned, err = ended(program(go(code), proxy_url, key), proxy.silence)
+    took, returned, err = ended(program(go(code), proxy.url, key), proxy.silence)
     assert returned == status, err
     assert took < SILENT
     assert "Exception ignored" not in err, err

@@ -270,7 +270,8 @@ def test_every_option_is_taken(client, url, key):
         key, wait=1, ttl=5, kind="lease", renew=False, owner="o", note="nightly run", max_hold=9, fair=False
     )
     with lock:
-        assert sql(url, "SELECT owner, note FROM dl_lock WHERE lock_key = %s", key) == ((b"o", b"nightly run"),)
+        rows = sql(url, "SELECT owner, note FROM dl_lock WHERE lock_key = %s", key)
+        assert rows == ((b"o", b"nightly run"),)
 
 
 def test_repr_tells_the_state(client, key):

@@ -10,8 +10,8 @@ from support import is_free
 
 
 @pytest.fixture
-def slow(proxy_url):
-    with dlease.Client(proxy_url, io_timeout=0.5, connect_timeout=0.5) as client:
+def slow(proxy):
+    with dlease.Client(proxy.url, io_timeout=0.5, connect_timeout=0.5) as client:
         yield client
 
 

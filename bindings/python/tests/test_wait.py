@@ -30,7 +30,7 @@ def alarm():
 
 
 def test_none_and_minus_one_wait_for_ever(client, other, key):
-    for wait in [lambda lock: lock.acquire(), lambda lock: lock.acquire(timeout=-1), lambda lock: lock.__enter__()]:
+    for wait in [dlease.Lock.acquire, lambda lock: lock.acquire(timeout=-1), dlease.Lock.__enter__]:
         holder = other.lock(key)
         holder.acquire()
         release = threading.Timer(1, holder.release)
@@ -65,11 +65,13 @@ def test_other_threads_run_while_one_waits(client, other, key):
 
 def test_waiting_threads_do_not_wait_for_each_other(client, other, key):
     got = []
+
+    def wait():
+        got.append(client.lock(key).acquire(timeout=1))
+
     with other.lock(key):
         begin = time.monotonic()
-        threads = [
-            threading.Thread(target=lambda: got.append(client.lock(key).acquire(timeout=1))) for _ in range(20)
-        ]
+        threads = [threading.Thread(target=wait) for _ in range(20)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -70,7 +70,6 @@ struct Seen {
 impl Leases {
     /// Acquires a lease, or says why not by the call's deadline.
     pub(crate) fn acquire(&self, call: &Arc<Call>, request: &Request<'_>) -> Result<Granted> {
-        let begun = Instant::now();
         let mut backoff = Backoff::new();
         let mut seen = Seen { held: false, unready: 0, error: None };
         loop {
@@ -89,7 +88,7 @@ impl Leases {
                 Tried::Blocked(error) => {
                     seen.held = true;
                     seen.error = Some(error);
-                    if request.one_try && Instant::now().since(begun) >= TRY_BLOCKED {
+                    if request.one_try && Instant::now().since(call.begun()) >= TRY_BLOCKED {
                         return Err(not_acquired());
                     }
                     backoff.next()
@@ -130,8 +129,8 @@ impl Leases {
             Ok(give_up_us) => give_up_us,
             Err(failure) => {
                 // Nothing was asked for yet, so nothing is in doubt.
-                self.give_session_back(session, Some(&failure));
-                return refused(failure.refusal());
+                let was_outdated = self.give_session_back(call, session, Some(&failure));
+                return refused(failure.refusal(), was_outdated);
             }
         };
         let sent = Instant::now();
@@ -146,7 +145,7 @@ impl Leases {
             }),
             _ => None,
         };
-        self.give_session_back(session, answer.as_ref().err());
+        let was_outdated = self.give_session_back(call, session, answer.as_ref().err());
         match (answer, unknown) {
             (Ok(Answer::Granted(token)), _) => self.honest(request, token, hold, sent),
             (Ok(Answer::Held(left)), _) => Tried::Held(left),
@@ -161,7 +160,7 @@ impl Leases {
             (Err(failure), Some(unknown)) => {
                 self.find_out(call, request, hold, sent, unknown, failure.refusal())
             }
-            (Err(failure), None) => refused(failure.refusal()),
+            (Err(failure), None) => refused(failure.refusal(), was_outdated),
         }
     }
 
@@ -313,11 +312,12 @@ fn before_the_end(pause: Duration, left: Duration) -> Duration {
     }
 }
 
-fn refused(refusal: &Refusal) -> Tried {
+fn refused(refusal: &Refusal, was_outdated: bool) -> Tried {
     let error = refusal.error("acquire");
     match refusal.class() {
+        _ if was_outdated => Tried::Unready(error),
         Class::Blocked => Tried::Blocked(error),
-        Class::NoTable | Class::ReadOnly | Class::Crowded => Tried::Unready(error),
+        Class::ReadOnly | Class::Crowded => Tried::Unready(error),
         _ if error.status() == Status::Unavailable => Tried::Unready(error),
         _ => Tried::Failed(error),
     }

@@ -70,14 +70,15 @@ impl Leases {
             let error = match self.pool.take(call) {
                 Ok(mut session) => {
                     let answer = send(&mut session);
-                    self.give_session_back(session, answer.as_ref().err());
+                    let was_outdated = self.give_session_back(call, session, answer.as_ref().err());
                     match answer {
                         Ok(value) => return Ok(value),
                         Err(failure) => {
                             let refusal = failure.refusal();
                             let error = refusal.error(what);
-                            let again = matches!(failure, Failure::Lost(_))
-                                || matches!(refusal.class(), Class::Blocked | Class::NoTable)
+                            let again = was_outdated
+                                || matches!(failure, Failure::Lost(_))
+                                || refusal.class() == Class::Blocked
                                 || error.status() == Status::Unavailable;
                             if !again {
                                 return Err(error);
@@ -100,15 +101,27 @@ impl Leases {
 
     /// Puts a session back after its answer. Where tables or rights were not
     /// what they had been, all sessions go: new ones see what is there now, make
-    /// what is missing, or say why they may not.
-    fn give_session_back(&self, mut session: Session, failure: Option<&Failure>) {
-        if let Some(Failure::Refused(refusal)) = failure
-            && matches!(refusal.class(), Class::NoTable | Class::Config)
-        {
+    /// what is missing, or say why they may not. True if a new one may answer
+    /// otherwise: servers keep an account's rights in a session, and this one
+    /// is older than the call.
+    fn give_session_back(
+        &self,
+        call: &Call,
+        mut session: Session,
+        failure: Option<&Failure>,
+    ) -> bool {
+        let class = match failure {
+            Some(Failure::Refused(refusal)) => refusal.class(),
+            _ => Class::Other,
+        };
+        let was_outdated =
+            class == Class::NoTable || (class == Class::Config && session.opened_at < call.begun());
+        if matches!(class, Class::NoTable | Class::Config) {
             session.mark_broken();
             self.pool.flush();
         }
         self.pool.put_back(session);
+        was_outdated
     }
 
     fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {

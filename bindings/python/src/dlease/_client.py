@@ -107,12 +107,15 @@ class Client:
         client's default.
         `kind`: "lease", a row with an expiry. "row" and "named" are not
         supported yet.
-        `renew`: False for a lease that only `Lock.renew` renews.
+        `renew`: False for a lease that only `Lock.renew` renews. (The library
+        does not renew by itself yet, so for now that is every lease.)
         `owner`: 1 to 255 bytes: an acquire of the same key by the same owner
         shares the grant. None: every acquire is an owner of its own.
         `note`: for people who look at the table; at most 255 bytes.
         `max_hold`: the seconds after which automatic renewal ends; None never.
-        `fair`: False to not queue behind those who wait.
+        (No effect yet, as there is none.)
+        `fair`: False to not queue behind those who wait. (No effect yet:
+        waiters are not served in order so far.)
 
         Raises InvalidArgument for a time that is NaN, infinite, negative or (but
         for wait) 0, for a text with a NUL or a lone surrogate, and for an
