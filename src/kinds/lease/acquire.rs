@@ -145,6 +145,7 @@ impl Leases {
             }),
             _ => None,
         };
+        let reached = session.opened_at >= call.begun();
         let was_outdated = self.give_session_back(call, session, answer.as_ref().err());
         match (answer, unknown) {
             (Ok(Answer::Granted(token)), _) => self.honest(request, token, hold, sent),
@@ -158,7 +159,7 @@ impl Leases {
                 Tried::Failed(Error::new(Status::Unsupported, text))
             }
             (Err(failure), Some(unknown)) => {
-                self.find_out(call, request, hold, sent, unknown, failure.refusal())
+                self.find_out(call, request, sent, unknown, reached, failure.refusal())
             }
             (Err(failure), None) => refused(failure.refusal(), was_outdated),
         }
@@ -263,19 +264,21 @@ impl Leases {
         &self,
         call: &Arc<Call>,
         request: &Request<'_>,
-        hold: [u8; 16],
         sent: Instant,
         unknown: Unknown,
+        reached: bool,
         refusal: &Refusal,
     ) -> Tried {
+        let hold = unknown.hold;
         match self.resolver.find(call, unknown) {
             Waited::Ready(Some(token)) => self.honest(request, token, hold, sent),
-            // The server answers, but did not this statement until the deadline:
-            // a transaction has the row locked, and MySQL does not say so in
-            // less than a second.
+            // The server answers, or did when this call began, but did not this
+            // statement until the deadline: a transaction has the row locked,
+            // and MySQL does not say so in less than a second.
             Waited::Ready(None) if call.deadline().has_passed() => {
                 Tried::Blocked(refusal.error("acquire"))
             }
+            Waited::Late if reached && !request.one_try => Tried::Blocked(refusal.error("acquire")),
             Waited::Ready(None) | Waited::Late => Tried::Unready(refusal.error("acquire")),
             Waited::Interrupted(status) => Tried::Ended(status),
         }
