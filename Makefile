@@ -30,19 +30,20 @@ WARNINGS := -Wall -Wextra -pedantic -Werror
 # Found by the programs wherever the project's directory is moved to.
 LINK := -Ltarget/release -ldlease -Wl,-rpath,'$$ORIGIN/../../release'
 
-.PHONY: all lint header examples examples-go examples-rust stage install uninstall \
+.PHONY: all shared static lint header examples examples-go examples-rust stage install uninstall \
 	demo test test-long bench
 
 # One cargo call for each library: beside an rlib or each other cargo applies no
 # LTO, without a word. It makes no link by the soname either, which programs
 # that are linked against target/release look for.
-all:
+all: shared static
+
+shared:
 	cargo rustc --quiet --release --locked --lib --crate-type cdylib
-	cargo rustc --quiet --release --locked --lib --crate-type staticlib
 	ln -sf libdlease.so $(LIBRARIES)/$(SONAME)
 
-$(LIBRARIES)/libdlease.so $(LIBRARIES)/libdlease.a &:
-	$(MAKE) --no-print-directory all
+static: shared
+	cargo rustc --quiet --release --locked --lib --crate-type staticlib
 
 lint:
 	cargo fmt --check
@@ -63,11 +64,11 @@ CPP_EXAMPLES := $(PROGRAMS:%=target/examples/cpp/%)
 
 examples: $(C_EXAMPLES) $(CPP_EXAMPLES) examples-rust examples-go
 
-$(C_EXAMPLES): target/examples/c/%: examples/c/%.c include/dlease.h | all
+$(C_EXAMPLES): target/examples/c/%: examples/c/%.c include/dlease.h | shared
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARNINGS) -O2 -g -Iinclude $< -o $@ $(LINK)
 
-$(CPP_EXAMPLES): target/examples/cpp/%: examples/cpp/%.cpp include/dlease.h include/dlease.hpp | all
+$(CPP_EXAMPLES): target/examples/cpp/%: examples/cpp/%.cpp include/dlease.h include/dlease.hpp | shared
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 $(WARNINGS) -O2 -g -Iinclude $< -o $@ $(LINK)
 
@@ -84,7 +85,7 @@ examples-go: stage
 		go build -o $(CURDIR)/target/examples/go/ ./...
 
 # What the Go module is built against.
-stage: all
+stage:
 	$(MAKE) --no-print-directory install PREFIX=$(CURDIR)/$(STAGE) DESTDIR= > /dev/null
 
 # ---- install ----
@@ -97,8 +98,8 @@ METADATA := lib/pkgconfig/dlease.pc lib/cmake/dlease/dleaseConfig.cmake \
 	lib/cmake/dlease/dleaseConfigVersion.cmake
 FILL_IN := sed -e 's/@VERSION@/$(VERSION)/' -e 's/@SONAME@/$(SONAME)/'
 
-# Builds only what is not there: under sudo there may be no cargo.
-install: | $(LIBRARIES)/libdlease.so $(LIBRARIES)/libdlease.a
+# Under sudo there may be no cargo: then it takes what was built before.
+install: $(if $(shell command -v cargo),all)
 	install -d $(sort $(dir $(addprefix $(ROOT)/,$(SHARED) $(HEADERS) $(METADATA))))
 	install -m 755 $(LIBRARIES)/libdlease.so $(ROOT)/$(SHARED)
 	for link in $(LINKS); do ln -sf $(notdir $(SHARED)) $(ROOT)/$$link; done
@@ -117,7 +118,7 @@ uninstall:
 
 demo:
 	tests/setup demo
-	$(MAKE) --no-print-directory all target/examples/c/hold target/examples/c/contend
+	$(MAKE) --no-print-directory target/examples/c/hold
 	examples/demo
 
 test:

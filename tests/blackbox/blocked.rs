@@ -84,7 +84,7 @@ fn others_do_not_wait(own: &Own) {
     let client = own.server.client();
     let (key, free) = (known_key(&client, "blocked"), known_key(&client, "free"));
     let _blocker = block(own, &key);
-    let options = AcquireOptions::new().wait(ms(1_500));
+    let options = AcquireOptions::new().wait(ms(2_500));
     let wait = || assert_eq!(status(client.acquire(&key, &options)), Status::TimedOut);
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..6).map(|_| scope.spawn(wait)).collect();

@@ -78,9 +78,9 @@ fn an_idle_connection_that_the_server_closed_is_noticed_before_it_is_used() {
 fn nobody_answers(address: &str) {
     let url = format!("mysql://dl:topsecret@{address}/dlease");
     let options = Client::builder().connect_timeout(ms(2_500)).io_timeout(ms(500));
-    let client = options.open(&url).unwrap();
+    let client = options.open(&url).expect("open");
     let (result, took) = timed(|| client.acquire("k", &wait(2_000)));
-    let error = result.unwrap_err();
+    let error = result.expect_err("it cannot be done");
     assert_eq!(error.status(), Status::Unavailable);
     assert!(took >= ms(2_000) && took < ms(2_500), "{took:?}");
     assert!(!format!("{error:?}").contains("topsecret"), "{error:?}");

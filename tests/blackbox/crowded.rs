@@ -21,7 +21,7 @@ fn refused(client: &Client) -> Error {
     let options = AcquireOptions::new().wait(ms(1_000));
     let (result, took) = timed(|| client.acquire(unique("crowded"), &options));
     assert!(took >= ms(1_000) && took < ms(2_000), "{took:?}");
-    result.unwrap_err()
+    result.expect_err("it cannot be done")
 }
 
 /// Waiting for a place ends well once there is one.
@@ -32,8 +32,8 @@ fn succeeds_when_there_is_room(client: &Client, others: Vec<Other>) {
     });
     let (lock, took) = timed(|| take(client, unique("crowded")));
     assert!(took >= ms(400) && took < ms(2_500), "{took:?}");
-    lock.release().unwrap();
-    emptying.join().unwrap();
+    lock.release().expect("release");
+    emptying.join().expect("no panic");
 }
 
 #[test]

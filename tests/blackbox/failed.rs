@@ -70,7 +70,8 @@ fn a_release_that_fails_says_so_and_is_made_good_by_the_client() {
             if silent {
                 scene.proxy.silence(true);
             } else {
-                scene.proxy.cut_requests("UPDATE", 1);
+                // Also what the client's own thread would send at once.
+                scene.proxy.cut_requests("UPDATE", 1_000);
                 scene.proxy.refuse(true);
             }
             let (result, took) = timed(|| lock.release());
@@ -78,6 +79,7 @@ fn a_release_that_fails_says_so_and_is_made_good_by_the_client() {
             assert!(took >= ms(500) && took < ms(1_500), "{took:?}");
             assert!(scene.sql.is_held(&key));
             scene.proxy.silence(false);
+            scene.proxy.cut_requests("", 0);
             scene.proxy.refuse(false);
             // Long before the 30 s of its lease.
             let (next, waited) = timed(|| take(&scene.other, &key));

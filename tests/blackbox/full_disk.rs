@@ -20,27 +20,27 @@ impl OnSmallDisk {
         let own = Own::start(kind, test, options);
         own.kill();
         let (data, moved) = (own.directory().join("data"), own.directory().join("moved"));
-        fs::rename(&data, &moved).unwrap();
-        fs::create_dir(&data).unwrap();
+        fs::rename(&data, &moved).expect("rename");
+        fs::create_dir(&data).expect("mkdir");
         let size = format!("size={megabytes}m,mode=700");
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "dlease-test"]).arg(&data));
         let small = OnSmallDisk { own, data };
         run(Command::new("cp").arg("-a").arg(moved.join(".")).arg(&small.data));
-        fs::remove_dir_all(moved).unwrap();
+        fs::remove_dir_all(moved).expect("rm");
         small.own.restart();
         small
     }
 
     /// Leaves not a byte.
     fn fill(&self) {
-        let mut file = File::create(self.data.join("filler")).unwrap();
+        let mut file = File::create(self.data.join("filler")).expect("the filler");
         for size in [1 << 20, 4_096] {
             while file.write_all(&vec![0; size]).is_ok() {}
         }
     }
 
     fn make_room(&self) {
-        fs::remove_file(self.data.join("filler")).unwrap();
+        fs::remove_file(self.data.join("filler")).expect("the filler");
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use dlease::{AcquireOptions, Client, Lock, Status};
 
@@ -148,9 +149,9 @@ impl Innocent {
         Innocent { proxy, client, lock, sessions }
     }
 
-    fn is_unharmed(self, server: &Server) {
-        self.lock.renew().unwrap();
-        self.client.ping(ms(5_000)).unwrap();
+    fn check(self, server: &Server) {
+        self.lock.renew().expect("renew");
+        self.client.ping(ms(5_000)).expect("ping");
         assert_eq!(ids(&server.other().sessions_of(&self.proxy)), self.sessions);
         assert_eq!(self.proxy.accepted(), 1);
     }
@@ -168,7 +169,7 @@ fn in_mid_acquire(server: &Server, interfere: impl Fn(&mut Other, u64)) {
     let proxy = Proxy::start(server.port());
     let behind = server.behind(&proxy);
     let client = behind.client_with(|options| options.table_prefix(&tables.prefix));
-    take(&client, "k").release().unwrap();
+    take(&client, "k").release().expect("release");
     let mut sql = server.other();
     let mut blocker = server.other();
     blocker.run(&tables.named("LOCK TABLES {lock} WRITE"));
@@ -180,18 +181,18 @@ fn in_mid_acquire(server: &Server, interfere: impl Fn(&mut Other, u64)) {
             executing = sessions.find(|session| session.statement.starts_with("UPDATE"));
             executing.is_some()
         });
-        interfere(&mut sql, executing.unwrap().id);
+        interfere(&mut sql, executing.expect("found above").id);
         thread::sleep(ms(300));
         assert!(!acquiring.is_finished());
         blocker.run("UNLOCK TABLES");
-        let lock = acquiring.join().unwrap();
+        let lock = acquiring.join().expect("no panic");
         assert!(lock.is_held());
         let found = sql.row(&tables.named("SELECT token FROM {lock}"));
         assert_eq!(found, Some(lock.token()));
         assert!(try_it(&client, "k").is_none());
-        lock.release().unwrap();
+        lock.release().expect("release");
     });
-    innocent.is_unharmed(server);
+    innocent.check(server);
 }
 
 #[test]
@@ -210,28 +211,31 @@ fn at_any_moment(server: &Server, interfere: impl Fn(&Scene, &mut Other) -> usiz
     let innocent = Innocent::new(server);
     let scene = Scene::new(server);
     let key = scene.free_key("any-moment");
-    let harm = AtomicUsize::new(0);
+    let (harm, start) = (AtomicUsize::new(0), Instant::now());
+    // An end for the one if the other fails.
+    let goes_on = || harm.load(Ordering::SeqCst) < 30 && start.elapsed() < ms(30_000);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut sql = server.other();
-            while harm.load(Ordering::SeqCst) < 30 {
+            while goes_on() {
                 thread::sleep(ms(25));
                 harm.fetch_add(interfere(&scene, &mut sql), Ordering::SeqCst);
             }
         });
         let (mut last, mut sql) = (0, server.other());
-        while harm.load(Ordering::SeqCst) < 30 {
+        while goes_on() {
             let lock = take(&scene.client, &key);
             assert!(lock.is_held());
             assert!(lock.token() > last);
             last = lock.token();
             assert_eq!(sql.token(&key), Some(last));
-            lock.renew().unwrap();
-            lock.release().unwrap();
+            lock.renew().expect("renew");
+            lock.release().expect("release");
         }
     });
+    assert!(harm.into_inner() >= 30);
     assert!(!server.other().is_held(&key));
-    innocent.is_unharmed(server);
+    innocent.check(server);
 }
 
 #[test]

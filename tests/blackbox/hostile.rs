@@ -14,23 +14,26 @@ fn everything_works(server: &Server, prefix: &str) {
     let (one, two, key) = (client(), client(), "a key");
     let first = take(&one, key);
     assert!(try_it(&two, key).is_none());
-    first.renew().unwrap();
+    first.renew().expect("renew");
     assert!(first.remaining() > ms(25_000) && first.remaining() <= ms(30_000));
     let token = first.token();
-    first.release().unwrap();
+    first.release().expect("release");
     let second = take(&two, key);
     assert!(second.token() > token);
     let result = one.acquire(key, &AcquireOptions::new().wait(ms(50)));
     assert_eq!(status(result), Status::TimedOut);
-    second.release().unwrap();
+    second.release().expect("release");
     // Shared by an owner.
     let options = AcquireOptions::new().wait(ms(5_000)).owner("an owner");
-    let (a, b) = (one.acquire(key, &options).unwrap(), two.acquire(key, &options).unwrap());
+    let (a, b) = (
+        one.acquire(key, &options).expect("acquire"),
+        two.acquire(key, &options).expect("acquire"),
+    );
     assert_eq!(a.token(), b.token());
-    a.release().unwrap();
-    b.renew().unwrap();
+    a.release().expect("release");
+    b.renew().expect("renew");
     assert!(try_it(&one, key).is_none());
-    b.release().unwrap();
+    b.release().expect("release");
     // Lapsed, and taken over.
     let short = take_for(&one, key, ms(60));
     let next = take(&two, key);

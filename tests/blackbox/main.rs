@@ -10,6 +10,7 @@
 mod basics;
 mod blocked;
 mod connections;
+mod cost;
 mod crowded;
 mod failed;
 mod faults;
@@ -27,6 +28,7 @@ mod statements;
 mod steps;
 mod support;
 mod time;
+mod undone;
 mod unknown;
 mod waiting;
 mod zones;

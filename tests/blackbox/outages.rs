@@ -135,7 +135,7 @@ fn bounded_while(own: &Own, begin: &str, end: &str) -> Error {
     root.run(begin);
     let error = ends_in_time(&client);
     let (renewed, took) = timed(|| lock.renew());
-    assert_eq!(renewed.unwrap_err().status(), Status::Unavailable);
+    assert_eq!(renewed.expect_err("it cannot be done").status(), Status::Unavailable);
     assert!(took >= ms(1_000) && took < ms(2_000), "{took:?}");
     assert!(lock.is_held());
     let error_of_new_client = ends_in_time(&own.server.client());
@@ -145,12 +145,12 @@ fn bounded_while(own: &Own, begin: &str, end: &str) -> Error {
         thread::sleep(ms(500));
         assert!(!acquiring.is_finished());
         root.run(end);
-        let (lock, took) = timed(|| acquiring.join().unwrap());
+        let (lock, took) = timed(|| acquiring.join().expect("no panic"));
         assert!(took < ms(2_500), "{took:?}");
-        lock.release().unwrap();
+        lock.release().expect("release");
     });
-    lock.renew().unwrap();
-    lock.release().unwrap();
+    lock.renew().expect("renew");
+    lock.release().expect("release");
     error
 }
 

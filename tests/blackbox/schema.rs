@@ -38,7 +38,7 @@ fn twenty_processes_that_start_at_once_make_one_set_of_tables() {
     each_server(|server| {
         let tables = Tables::new(server);
         let child = || {
-            Command::new(std::env::current_exe().expect("this program"))
+            Command::new("/proc/self/exe")
                 .args([
                     "--exact",
                     "schema::the_first_client_makes_the_tables_and_the_next_finds_them",

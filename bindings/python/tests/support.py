@@ -129,10 +129,10 @@ def sql(url: str, statement: str, *values: object) -> tuple[tuple[object, ...], 
         return tuple(cursor.fetchall())
 
 
-def is_free(client: dlease.Client, key: str | bytes) -> bool:
-    """Whether somebody else can have the lock now."""
+def is_free(client: dlease.Client, key: str | bytes, within: float = 0) -> bool:
+    """Whether somebody else can have the lock now, or within some seconds."""
     lock = client.lock(key)
-    if not lock.acquire(blocking=False):
+    if not lock.acquire(timeout=within):
         return False
     lock.release()
     return True

@@ -33,12 +33,12 @@ def test_none_and_minus_one_wait_for_ever(client, other, key):
     for wait in [dlease.Lock.acquire, lambda lock: lock.acquire(timeout=-1), dlease.Lock.__enter__]:
         holder = other.lock(key)
         holder.acquire()
-        release = threading.Timer(1, holder.release)
+        release = threading.Timer(0.6, holder.release)
         release.start()
         begin = time.monotonic()
         lock = client.lock(key, wait=None)
         assert wait(lock)
-        assert 0.9 < time.monotonic() - begin < 2
+        assert 0.5 < time.monotonic() - begin < 2
         lock.release()
         release.join()
     with pytest.raises(dlease.InvalidArgument):
@@ -111,7 +111,8 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread(program, url, client, key, waitin
         told, locked, token = process.stdout.readline().split()
         assert float(told) - sent < 0.5  # 0.1 on a machine that does nothing else
         assert (locked, token) == ("False", "None")
-    assert is_free(client, key)
+    # A statement that was on its way may be granted still, and is undone.
+    assert is_free(client, key, within=2)
     process.stdin.write("\n")
     process.stdin.flush()
     assert finish(process) == "held\n"
@@ -200,9 +201,7 @@ def test_an_interrupted_acquire_leaves_nothing_held(alarm, client, other, key, w
         if lock.locked():  # it came in the sleep, or not at all
             interrupted -= 1
             lock.release()
-        witness = other.lock(key)
-        assert witness.acquire(timeout=2)
-        witness.release()
+        assert is_free(other, key, within=2)
     assert interrupted > 0
 
 
@@ -218,6 +217,4 @@ def test_two_interrupts_in_a_row_leave_nothing_held(alarm, client, other, key):
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
         assert not lock.locked()
-        witness = other.lock(key)
-        assert witness.acquire(timeout=2)
-        witness.release()
+        assert is_free(other, key, within=2)

@@ -44,8 +44,8 @@ fn read_only_transactions_and_init_connect_change_nothing() {
     });
 }
 
-/// What the library answers where the server answers 1205, 1062, 1146, 1406
-/// and 1045, and whether the server's words are English.
+/// What the library answers where the server answers 1205, 1062, 1406, 1045
+/// and 1146, and whether the server's words are English.
 fn answers(own: &Own, language: &str) -> (Vec<(Status, u16)>, bool) {
     own.root().run(&format!("SET GLOBAL lc_messages = '{language}'"));
     let (server, mut found) = (&own.server, Vec::new());
@@ -105,7 +105,8 @@ fn the_language_of_the_servers_messages_changes_no_answer() {
         let expected = vec![
             (Status::NotAcquired, 0),
             (Status::TimedOut, 0),
-            (Status::Config, 1406),
+            // Looked at anew, the table itself is told.
+            (Status::Config, 0),
             (Status::Config, 1045),
             (Status::Config, 0),
         ];

@@ -164,6 +164,14 @@ impl Own {
     pub fn pause(&self) -> Paused {
         let pid = self.pid();
         signal(pid, libc::SIGSTOP);
+        // The signal is on its way; its threads stop one after the other.
+        super::eventually("every thread has stopped", || {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+            tasks.filter_map(Result::ok).all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(')').is_none_or(|(_, after)| after.starts_with(" T"))
+            })
+        });
         Paused { pid }
     }
 
@@ -188,7 +196,8 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let _ = Command::new(script()).args(["stop", &self.name]).output();
+        // Nothing of it is kept, so it need not end well.
+        let _ = Command::new(script()).args(["kill", &self.name]).output();
         let _ = std::fs::remove_dir_all(self.directory());
     }
 }

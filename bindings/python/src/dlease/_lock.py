@@ -64,8 +64,9 @@ class Lock:
         that is NaN or infinite.
 
         Blocks as long as that; one try for the lesser of io_timeout and ttl at
-        the most. Ctrl-C ends a wait of the main thread within 100 ms, and
-        nothing is held then. Any thread. After fork: Forked.
+        the most. Ctrl-C ends a wait of the main thread within 100 ms, and what
+        the server grants all the same is given back. Any thread. After fork:
+        Forked.
         """
         if not blocking and timeout != -1:
             raise InvalidArgument("can't specify a timeout for a non-blocking call")
