@@ -4,6 +4,7 @@
 
 #![allow(unreachable_pub, reason = "one binary, with modules for order alone")]
 #![allow(unsafe_code, reason = "signals to servers, and the C interface")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(clippy::disallowed_types, reason = "tests measure with std's clock")]
 #![allow(clippy::disallowed_methods, reason = "tests start threads as users do")]
 

@@ -29,7 +29,7 @@ impl Other {
     pub fn whole(&mut self, key: &str) -> Vec<Option<Vec<u8>>> {
         let text = format!("SELECT * FROM dl_lock WHERE lock_key = '{key}' AND namespace = ''");
         let row: mysql::Row = self.row(&text).expect("a row");
-        row.unwrap().into_iter().map(|value| mysql::from_value(value)).collect()
+        row.unwrap().into_iter().map(mysql::from_value).collect()
     }
 
     /// Changes the key's row, as by hand.
