@@ -277,7 +277,7 @@ private:
 /// thread that acquired it. Destroying it does not block: one that is still
 /// held is then left to the client's own thread for release, and lapses by its
 /// TTL where the process ends before that is done.
-class lock {
+class [[nodiscard]] lock {
 public:
     /// No lock: not held, with the token 0 and the key "".
     lock() noexcept = default;
@@ -314,10 +314,10 @@ public:
     /// After fork: throws forked.
     void renew(milliseconds ttl = milliseconds(0)) { detail::check(try_renew(ttl)); }
     /// The same, with the status in place of an exception.
-    dl_status renew(milliseconds ttl, const std::nothrow_t &, std::string *message = nullptr) noexcept {
+    [[nodiscard]] dl_status renew(milliseconds ttl, const std::nothrow_t &, std::string *message = nullptr) noexcept {
         return detail::tell(try_renew(ttl), message);
     }
-    dl_status renew(const std::nothrow_t &, std::string *message = nullptr) noexcept {
+    [[nodiscard]] dl_status renew(const std::nothrow_t &, std::string *message = nullptr) noexcept {
         return renew(milliseconds(0), std::nothrow, message);
     }
 
@@ -376,8 +376,9 @@ public:
     }
     /// Opens a client into client_out, with the status in place of an
     /// exception. Whatever client_out was is closed first, also on failure.
-    static dl_status open(const std::string &url, const client_options &options, client &client_out,
-                          const std::nothrow_t &, std::string *message = nullptr) noexcept {
+    [[nodiscard]] static dl_status open(const std::string &url, const client_options &options,
+                                        client &client_out, const std::nothrow_t &,
+                                        std::string *message = nullptr) noexcept {
         return detail::tell(client_out.try_open(url, options), message);
     }
 
@@ -398,14 +399,14 @@ public:
     }
     /// The same, with the status in place of an exception. Whatever lock_out
     /// was is freed first, also on failure.
-    dl_status acquire(const std::string &key, const acquire_options &options, lock &lock_out,
-                      const std::nothrow_t &, std::string *message = nullptr) noexcept {
+    [[nodiscard]] dl_status acquire(const std::string &key, const acquire_options &options, lock &lock_out,
+                                    const std::nothrow_t &, std::string *message = nullptr) noexcept {
         return detail::tell(try_acquire(key, options, options.wait, lock_out), message);
     }
 
     /// Makes one try, whatever the options' wait: nothing if someone else has
     /// the lock. Throws and blocks as acquire() with a wait of zero.
-    std::optional<lock> try_acquire(const std::string &key, const acquire_options &options = {}) {
+    [[nodiscard]] std::optional<lock> try_acquire(const std::string &key, const acquire_options &options = {}) {
         return acquire_within(milliseconds(0), key, options);
     }
 
@@ -417,7 +418,7 @@ public:
     /// Blocks: up to the timeout. After fork: throws forked.
     void ping(milliseconds timeout) { detail::check(try_ping(timeout)); }
     /// The same, with the status in place of an exception.
-    dl_status ping(milliseconds timeout, const std::nothrow_t &, std::string *message = nullptr) noexcept {
+    [[nodiscard]] dl_status ping(milliseconds timeout, const std::nothrow_t &, std::string *message = nullptr) noexcept {
         return detail::tell(try_ping(timeout), message);
     }
 

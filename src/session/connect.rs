@@ -256,7 +256,9 @@ impl Connector {
     }
 
     fn schema_missing(&self, why: &str, refusal: Option<&Refusal>) -> Error {
-        let ddl = sql::schema::create(&self.names).join(";\n");
+        let mut ddl = sql::schema::create(&self.names).join(";\n");
+        ddl.push_str(";\n");
+        ddl.push_str(&sql::schema::create_view(&self.names));
         let message = format!("schema missing: {why}. To be run by someone who may:\n{ddl};");
         let error = Error::new(Status::Config, message);
         match refusal {

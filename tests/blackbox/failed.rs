@@ -92,7 +92,7 @@ fn a_release_that_fails_says_so_and_is_made_good_by_the_client() {
 #[test]
 fn a_release_to_a_stopped_server_ends_in_time_and_is_made_good() {
     each_kind_at_once(|kind| {
-        let own = Own::start(kind, "stopped", &[]);
+        let own = Own::start(kind, "slow-release", &[]);
         let client = own.server.client_with(|options| options.io_timeout(ms(500)));
         let locks = [take(&client, "one"), take(&client, "two")];
         let paused = own.pause();

@@ -113,15 +113,15 @@ def test_the_longest_ttl_is_held_for_as_long(client, other, key):
 
 
 def test_fractions_of_a_second_count(client, key):
-    with client.lock(key, ttl=0.25) as lock:
-        assert 0.1 < lock.remaining() <= 0.25
+    with client.lock(key, ttl=0.75) as lock:
+        assert 0.1 < lock.remaining() <= 0.75
     with client.lock(key):
         for wait in [0.1, 0.4]:
             begin = time.monotonic()
             with pytest.raises(dlease.LockTimeout):
                 with client.lock(key, wait=wait):
                     pass
-            assert wait - 0.01 <= time.monotonic() - begin < wait + 0.2
+            assert wait - 0.01 <= time.monotonic() - begin < wait + 0.6
         # Not 0, which would be one try with all the time for a reply.
         with pytest.raises((dlease.LockTimeout, dlease.Unavailable)):
             with client.lock(key, wait=0.0001):
@@ -130,7 +130,7 @@ def test_fractions_of_a_second_count(client, key):
 
 def test_a_wait_beyond_every_clock_is_for_ever(client, other, key):
     for wait in [2**53, 2**64, 1e300, 10**400]:
-        holder = client.lock(key, ttl=0.1, renew=False)
+        holder = client.lock(key, ttl=0.3, renew=False)
         holder.acquire()
         begin = time.monotonic()
         with other.lock(key, wait=wait):

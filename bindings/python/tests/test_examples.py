@@ -11,12 +11,25 @@ import pytest
 from support import PACKAGE, ROOT, is_free
 
 
-def example(name, *arguments):
-    return subprocess.Popen(
-        [sys.executable, ROOT / "examples" / "python" / f"{name}.py", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": PACKAGE},
-    )
+@pytest.fixture
+def example():
+    """Starts one of them in a process, which ends with the test."""
+    started = []
+
+    def run(name, *arguments):
+        process = subprocess.Popen(
+            [sys.executable, ROOT / "examples" / "python" / f"{name}.py", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": PACKAGE},
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        with process:
+            pass
 
 
 def ended(process):
@@ -24,23 +37,28 @@ def ended(process):
     return process.returncode, out, err
 
 
-def test_hold_holds_and_says_so(url, client, key):
-    process = example("hold", url, key, "0.5", "5000")
+def test_hold_holds_and_says_so(example, url, client, key):
+    process = example("hold", url, key, "0.5", "9000")
     token, remaining = process.stdout.readline().split()
-    assert token.startswith("token=") and 4000 < int(remaining.removeprefix("remaining_ms=")) <= 5000
+    assert token.startswith("token=") and 5000 < int(remaining.removeprefix("remaining_ms=")) <= 9000
     assert not is_free(client, key)
-    assert ended(example("hold", url, key, "0"))[0] == 1  # someone else has it
     assert ended(process)[0] == 0
     assert is_free(client, key)
 
 
-def test_hold_tells_that_it_lost_the_lock(url, key):
-    status, out, err = ended(example("hold", url, key, "0.3", "100"))
+def test_hold_tells_that_someone_else_has_the_lock(example, url, client, key):
+    with client.lock(key):
+        status, out, err = ended(example("hold", url, key, "0"))
+    assert (status, out) == (1, "") and "someone else" in err
+
+
+def test_hold_tells_that_it_lost_the_lock(example, url, key):
+    status, out, err = ended(example("hold", url, key, "0.6", "500"))
     assert (status, out[:6]) == (1, "token=")
     assert "lost: expired" in err
 
 
-def test_contend_excludes(url, key, tmp_path):
+def test_contend_excludes(example, url, key, tmp_path):
     file = tmp_path / "inside"
     processes = [example("contend", url, key, "15", file) for _ in range(3)]
     assert [ended(process)[0] for process in processes] == [0, 0, 0]
@@ -49,7 +67,7 @@ def test_contend_excludes(url, key, tmp_path):
     assert not file.exists()
 
 
-def test_contend_tells_broken_exclusion(url, key, tmp_path):
+def test_contend_tells_broken_exclusion(example, url, key, tmp_path):
     file = tmp_path / "inside"
     file.touch()
     assert ended(example("contend", url, key, "1", file))[0] == 3
@@ -77,7 +95,7 @@ def test_contend_tells_broken_exclusion(url, key, tmp_path):
         ("contend", ["nonsense", "k", "1", "file"]),
     ],
 )
-def test_wrong_usage_and_errors_are_2(url, key, name, arguments):
+def test_wrong_usage_and_errors_are_2(example, url, key, name, arguments):
     given = [{"URL": url, "k": key}.get(each, each) for each in arguments]
     status, out, err = ended(example(name, *given))
     assert (status, out) == (2, "") and err

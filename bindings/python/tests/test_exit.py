@@ -69,7 +69,7 @@ def test_exit_is_quick_and_frees(program, url, client, key, way):
     assert all(is_free(client, f"{key} {number}") for number in (0, 25, 49))
 
 
-@pytest.mark.parametrize("way", ["the end", "sys.exit in a thread", "the exception Closed in a thread that waits"])
+@pytest.mark.parametrize("way", ["the end", "an exception", "sys.exit in a thread"])
 def test_exit_is_quick_while_the_server_is_silent(program, proxy, key, way):
     code, status = EXITS[way]
     took, returned, err = ended(program(go(code), proxy.url, key), proxy.silence)

@@ -38,10 +38,10 @@ def test_acquire_answers_false_when_busy_or_too_late(client, other, key):
         begin = time.monotonic()
         assert lock.acquire(blocking=False) is False
         assert lock.acquire(timeout=0) is False
-        assert time.monotonic() - begin < 0.4
+        assert time.monotonic() - begin < 1
         begin = time.monotonic()
         assert lock.acquire(timeout=0.5) is False
-        assert 0.45 < time.monotonic() - begin < 0.8
+        assert 0.45 < time.monotonic() - begin < 1.2
         assert not lock.locked()
 
 
@@ -104,10 +104,10 @@ def test_with_releases_when_the_body_raises(client, other, key):
 
 
 def test_a_lost_lease_is_told_at_the_end_of_the_body(client, key):
-    lock = client.lock(key, ttl=0.1, renew=False)
+    lock = client.lock(key, ttl=0.3, renew=False)
     with pytest.raises(dlease.LockLost) as caught:
         with lock:
-            time.sleep(0.15)
+            time.sleep(0.35)
     assert isinstance(caught.value, dlease.NotHeld)
     assert caught.value.status == dlease.Status.NOT_HELD
     assert "expired" in str(caught.value)
@@ -115,8 +115,8 @@ def test_a_lost_lease_is_told_at_the_end_of_the_body(client, key):
 
 def test_the_body_s_exception_goes_on_with_a_note_of_ours(client, key):
     with pytest.raises(KeyError) as caught:
-        with client.lock(key, ttl=0.1, renew=False):
-            time.sleep(0.15)
+        with client.lock(key, ttl=0.3, renew=False):
+            time.sleep(0.35)
             raise KeyError("the body's")
     if hasattr(caught.value, "__notes__"):  # Python 3.11 on
         assert ["LockLost" in note for note in caught.value.__notes__] == [True]
@@ -124,11 +124,11 @@ def test_the_body_s_exception_goes_on_with_a_note_of_ours(client, key):
 
 def test_a_late_release_is_told_and_the_token_kept(client, other, key):
     # Nobody else came: it is told all the same.
-    lock = client.lock(key, ttl=0.1, renew=False)
+    lock = client.lock(key, ttl=0.3, renew=False)
     lock.acquire()
     token = lock.token
     assert (lock.lost.is_set(), lock.lost.cause) == (False, None)
-    time.sleep(0.15)
+    time.sleep(0.35)
     assert not lock.locked()
     assert lock.remaining() == 0.0
     assert (lock.lost.is_set(), lock.lost.cause) == (True, "expired")
@@ -146,10 +146,10 @@ def test_a_late_release_is_told_and_the_token_kept(client, other, key):
 
 
 def test_lost_stays_with_its_grant(client, key):
-    lock = client.lock(key, ttl=0.1, renew=False)
+    lock = client.lock(key, ttl=0.3, renew=False)
     lock.acquire()
     lost = lock.lost
-    time.sleep(0.15)
+    time.sleep(0.35)
     lock.acquire()
     assert lost.is_set() and not lock.lost.is_set()
     lock.release()
@@ -157,9 +157,9 @@ def test_lost_stays_with_its_grant(client, key):
 
 
 def test_a_late_release_leaves_the_next_holder_alone(client, other, key):
-    late = client.lock(key, ttl=0.2, renew=False)
+    late = client.lock(key, ttl=0.3, renew=False)
     late.acquire()
-    time.sleep(0.3)
+    time.sleep(0.35)
     holder = other.lock(key)
     holder.acquire()
     token, left = holder.token, holder.remaining()
@@ -183,13 +183,13 @@ def test_a_waiter_that_gave_up_frees_nobody(client, other, key):
 
 
 def test_renewing_keeps_the_lease(client, key):
-    lock = client.lock(key, ttl=0.6, renew=False)
+    lock = client.lock(key, ttl=1, renew=False)
     lock.acquire()
     token = lock.token
     for _ in range(20):
         time.sleep(0.1)
         lock.renew()
-        assert 0.4 < lock.remaining() <= 0.6
+        assert 0.5 < lock.remaining() <= 1
     assert lock.locked() and lock.token == token
     lock.renew(ttl=10)
     assert 9 < lock.remaining() <= 10
@@ -206,7 +206,7 @@ def test_remaining_is_never_more_than_the_server_says(client, url, key):
         key,
     )
     assert lock.remaining() <= float(left) + 0.05
-    assert lock.remaining() > 4.5
+    assert lock.remaining() > 2
     lock.release()
 
 

@@ -107,9 +107,9 @@ def test_whoever_handed_its_lock_over_has_none(client, key):
 
 
 def test_a_lost_grant_is_told_to_whoever_releases_it(client, key):
-    lock = client.lock(key, ttl=0.1, renew=False)
+    lock = client.lock(key, ttl=0.3, renew=False)
     run_thread(lock.acquire)
-    time.sleep(0.15)
+    time.sleep(0.35)
     with pytest.raises(dlease.LockLost):
         lock.release()
 
