@@ -179,7 +179,7 @@ impl Client {
         let granted = shared.leases.acquire(call, &request)?;
         let owner = options.owner.clone();
         let grant = Grant::new(key, owner, granted.token, granted.hold, ttl, granted.deadline);
-        Ok(shared.keep(grant))
+        shared.keep(grant)
     }
 
     /// Releases what is held, ends every call with CLOSED, and joins the

@@ -51,8 +51,14 @@ struct State {
     phase: Phase,
     /// It is certainly held before this, and not known to be after.
     deadline: Instant,
+    /// The row may be held for this grant until then at the latest, by whatever
+    /// was sent for it, answered or not.
+    row_until: Instant,
     /// Handles that have not released it.
     handles: usize,
+    /// What may stand in the row's `attempt`: the id of the last renewal that
+    /// was answered, and of those sent since. At first the hold's own.
+    attempts: Vec<[u8; 16]>,
     /// The last renewal did not reach the server.
     unreachable: bool,
     /// A renewal or release is under way.
@@ -84,6 +90,12 @@ pub(crate) fn deadline(sent: Instant, ttl: Duration) -> Instant {
     sent.after((ttl - margin) / 101 * 100)
 }
 
+/// When a lease of `ttl` that is asked for now, or was a moment ago, is over,
+/// however the clocks run.
+fn row_until(ttl: Duration) -> Instant {
+    Instant::now().after(ttl + ttl / 100)
+}
+
 impl Grant {
     pub(crate) fn new(
         key: Key,
@@ -96,7 +108,9 @@ impl Grant {
         let state = State {
             phase: Phase::Held,
             deadline,
+            row_until: row_until(ttl),
             handles: 1,
+            attempts: vec![hold],
             unreachable: false,
             busy: false,
             queue: Vec::new(),
@@ -112,6 +126,18 @@ impl Grant {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.state.lock().deadline
+    }
+
+    pub(crate) fn row_until(&self) -> Instant {
+        self.state.lock().row_until
+    }
+
+    /// True if a row may be left that nobody will release: the grant was not
+    /// released, and its lease, or one that an unanswered renewal made, may
+    /// still run.
+    pub(crate) fn may_be_left(&self) -> bool {
+        let mut state = self.state.lock();
+        state.phase_now() != Phase::Released && !state.row_until.has_passed()
     }
 
     /// How much of the lease is left by the server's clock at least; zero if it
@@ -162,13 +188,28 @@ impl Grant {
         }
     }
 
-    /// A renewal to `ttl` is about to be sent. One that shortens the lease
-    /// counts from now on, since its reply may be lost.
-    pub(crate) fn renewing(&self, deadline: Instant, may_shorten: bool) {
+    /// A renewal of id `attempt` to `ttl` is about to be sent: what may stand in
+    /// the row before it.
+    pub(crate) fn renewing(&self, attempt: [u8; 16], ttl: Duration) -> Vec<[u8; 16]> {
         let mut state = self.state.lock();
-        if may_shorten {
-            state.deadline = state.deadline.min(deadline);
+        state.row_until = state.row_until.max(row_until(ttl));
+        if self.owner.is_none() {
+            // It may shorten the lease, and its reply may be lost.
+            state.deadline = state.deadline.min(deadline(Instant::now(), ttl));
         }
+        let before = state.attempts.clone();
+        state.attempts.push(attempt);
+        before
+    }
+
+    /// The renewal of id `attempt` was refused, and had no effect.
+    pub(crate) fn refused(&self, attempt: [u8; 16]) {
+        self.state.lock().attempts.retain(|other| *other != attempt);
+    }
+
+    /// The renewal of id `attempt` was answered: no other can be done any more.
+    pub(crate) fn answered(&self, attempt: [u8; 16]) {
+        self.state.lock().attempts = vec![attempt];
     }
 
     /// A renewal was done. False if the grant has ended meanwhile: a lost
@@ -276,12 +317,19 @@ mod tests {
     #[test]
     fn a_renewal_that_may_shorten_counts_when_it_is_sent() {
         let grant = grant(10_000);
-        let soon = deadline(Instant::now(), Duration::from_millis(100));
-        grant.renewing(soon, true);
-        assert_eq!(grant.deadline(), soon);
-        grant.renewing(soon.after(Duration::from_secs(1)), false);
-        assert!(grant.renewed(soon.after(Duration::from_secs(1))));
-        assert_eq!(grant.deadline(), soon.after(Duration::from_secs(1)));
+        let long_until = grant.row_until();
+        assert_eq!(grant.renewing([1; 16], Duration::from_millis(100)), [[0; 16]]);
+        assert!(grant.deadline().left() <= Duration::from_millis(95));
+        assert_eq!(grant.row_until(), long_until);
+        assert_eq!(grant.renewing([2; 16], Duration::from_secs(60)), [[0; 16], [1; 16]]);
+        assert!(grant.deadline().left() <= Duration::from_millis(95));
+        assert!(grant.row_until() > long_until);
+        grant.answered([2; 16]);
+        assert!(grant.renewed(Instant::now().after(Duration::from_secs(50))));
+        assert!(grant.deadline().left() > Duration::from_secs(49));
+        assert_eq!(grant.renewing([3; 16], Duration::from_secs(60)), [[2; 16]]);
+        grant.refused([3; 16]);
+        assert_eq!(grant.renewing([4; 16], Duration::from_secs(60)), [[2; 16]]);
     }
 
     #[test]

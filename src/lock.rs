@@ -145,7 +145,7 @@ impl Lock {
             Phase::Held => self.grant.ending(),
             Phase::Ending => {}
             Phase::Released | Phase::Lost(_) => {
-                self.client.forget(&self.grant);
+                self.client.abandon(&self.grant);
                 return Err(not_held());
             }
         }

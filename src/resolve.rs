@@ -21,7 +21,7 @@ use crate::session::connect::Connector;
 use crate::session::failure::Failure;
 use crate::session::server::Server;
 use crate::session::{Cells, Session};
-use crate::sql::lease::Row;
+use crate::sql::lease::{ROLLBACK, Row, release_all};
 use crate::sql::session::kill;
 use crate::sync::{Arc, Condvar, Mutex};
 use crate::sys::clock::Instant;
@@ -31,6 +31,8 @@ use crate::sys::thread;
 const NO_SUCH_SESSION: u16 = 1094;
 /// How long the thread stays when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(5);
+/// How many releases share a commit, give or take.
+const MOST_AT_ONCE: usize = 64;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,6 +55,8 @@ pub(crate) struct Leftover {
     pub(crate) key: Key,
     pub(crate) token: u64,
     pub(crate) hold: [u8; 16],
+    /// Other clients may have holds of the same grant.
+    pub(crate) is_shared: bool,
     /// When the lease ends by itself.
     pub(crate) until: Instant,
 }
@@ -76,7 +80,7 @@ enum Slot {
 #[derive(Debug)]
 enum Job {
     Find(Unknown, Arc<Reply>),
-    Release(Leftover),
+    Release(Vec<Leftover>),
 }
 
 /// See the module's text.
@@ -120,13 +124,15 @@ impl Resolver {
         unknown: Unknown,
     ) -> Waited<Option<u64>> {
         let slot = if call.interruption().is_some() { Slot::Left } else { Slot::Open };
+        // Past `until` the answer is known, whether or not the thread came to it.
+        let wait_until = call.last_moment().min(unknown.until);
         let reply = Arc::new(Reply { call: Arc::clone(call), slot: Mutex::new(slot) });
         self.add(Job::Find(unknown, Arc::clone(&reply)));
         let look = || match *reply.slot.lock() {
             Slot::Told(token) => Some(token),
             Slot::Open | Slot::Left => None,
         };
-        let waited = call.wait_beyond(call.last_moment(), look);
+        let waited = call.wait_beyond(wait_until, look);
         let mut slot = reply.slot.lock();
         match (&waited, &*slot) {
             // Told in the moment of leaving: taken along.
@@ -145,7 +151,7 @@ impl Resolver {
 
     /// Releases a hold when the server can be reached.
     pub(crate) fn release(self: &Arc<Resolver>, leftover: Leftover) {
-        self.add(Job::Release(leftover));
+        self.add(Job::Release(vec![leftover]));
     }
 
     fn add(self: &Arc<Resolver>, job: Job) {
@@ -186,7 +192,7 @@ impl Resolver {
             });
             match done {
                 Ok(()) => pause = SHORTEST_PAUSE,
-                Err(_) if until(&job).has_passed() => {}
+                Err(_) if until(&job).has_passed() => drop_late(job),
                 Err(_) => {
                     let rest = Instant::now().after(pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -208,7 +214,7 @@ impl Resolver {
             if stopped || (state.jobs.is_empty() && idle) {
                 break;
             }
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(job) = state.next_job() {
                 let limit = Instant::now().after(self.connector.settings.io_timeout);
                 let call = Arc::new(Call::new(limit.min(state.stop_at.unwrap_or(limit))));
                 state.current = Some(Arc::clone(&call));
@@ -229,10 +235,7 @@ impl Resolver {
         let mut session = self.session_for(slot.take(), job)?;
         let done = match job {
             Job::Find(unknown, reply) => self.find_out(&mut session, call, unknown, reply),
-            Job::Release(leftover) => {
-                let row = self.row(&leftover.key);
-                release(&mut session, call, &row, leftover.token, &leftover.hold).map(drop)
-            }
+            Job::Release(leftovers) => self.release_all(&mut session, call, leftovers),
         };
         if !session.is_broken() {
             *slot = Some(session);
@@ -286,6 +289,33 @@ impl Resolver {
         }
     }
 
+    /// Many at once with one commit; where that fails for one of them, one after
+    /// the other.
+    fn release_all(
+        &self,
+        session: &mut Session,
+        call: &Call,
+        leftovers: &[Leftover],
+    ) -> Result<(), Failure> {
+        if leftovers.len() > 1 {
+            let mut texts: Vec<(&[u8], String)> = Vec::new();
+            for leftover in leftovers {
+                let text = self.row(&leftover.key).release(leftover.token, &leftover.hold);
+                texts.push((leftover.key.as_bytes(), text));
+            }
+            match session.execute_all(call, &release_all(texts)) {
+                Ok(()) => return Ok(()),
+                Err(failure @ Failure::Lost(_)) => return Err(failure),
+                Err(Failure::Refused(_)) => session.execute(call, ROLLBACK)?,
+            };
+        }
+        for leftover in leftovers {
+            let row = self.row(&leftover.key);
+            release(session, call, &row, leftover.token, &leftover.hold)?;
+        }
+        Ok(())
+    }
+
     fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
         Row {
             names: &self.connector.names,
@@ -295,10 +325,44 @@ impl Resolver {
     }
 }
 
+impl State {
+    /// The next job; releases that wait with it come along.
+    fn next_job(&mut self) -> Option<Job> {
+        let mut job = self.jobs.pop_front()?;
+        if let Job::Release(batch) = &mut job
+            && batch.iter().all(|leftover| !leftover.is_shared)
+        {
+            while batch.len() < MOST_AT_ONCE
+                && let Some(Job::Release(more)) = self.jobs.front_mut()
+                && more.iter().all(|leftover| !leftover.is_shared)
+            {
+                batch.append(more);
+                self.jobs.pop_front();
+            }
+        }
+        Some(job)
+    }
+}
+
 fn until(job: &Job) -> Instant {
     match job {
         Job::Find(unknown, _) => unknown.until,
-        Job::Release(leftover) => leftover.until,
+        Job::Release(leftovers) => {
+            leftovers.iter().map(|leftover| leftover.until).max().unwrap_or(Instant::NEVER)
+        }
+    }
+}
+
+/// A job that cannot matter any more: whoever waits is told that nothing is
+/// held, which is true by now.
+fn drop_late(job: Job) {
+    if let Job::Find(_, reply) = job {
+        let mut slot = reply.slot.lock();
+        if matches!(*slot, Slot::Open) {
+            *slot = Slot::Told(None);
+        }
+        drop(slot);
+        reply.call.wake();
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::error::{Error, Result, Status};
-use crate::grant::{Grant, LostCause, Phase};
+use crate::grant::{Grant, LostCause};
 use crate::key::Key;
-use crate::kinds::lease::Leases;
+use crate::kinds::lease::{Leases, ended};
 use crate::lock::Lock;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::sys::clock::Instant;
@@ -108,15 +108,19 @@ impl Shared {
         Instant::now().after(self.leases.connector.settings.io_timeout)
     }
 
-    /// A handle on a new grant.
-    pub(crate) fn keep(self: &Arc<Shared>, grant: Grant) -> Lock {
+    /// A handle on a new grant; CLOSED, and the grant given back, if the client
+    /// was closed meanwhile.
+    pub(crate) fn keep(self: &Arc<Shared>, grant: Grant) -> Result<Lock> {
         let grant = Arc::new(grant);
         self.grants.lock().insert(grant.hold, Arc::clone(&grant));
+        // Looked at after the entry: closing either finds the grant, or had
+        // said so before.
         if self.closed.load(Ordering::Acquire) {
-            // Closing has gone through the list already.
             grant.lost(LostCause::Closed);
+            self.abandon(&grant);
+            return Err(ended(Status::Closed));
         }
-        Lock::new(Arc::clone(self), grant)
+        Ok(Lock::new(Arc::clone(self), grant))
     }
 
     /// One more handle on a grant that the same owner has through this client:
@@ -151,7 +155,7 @@ impl Shared {
                     Err(error) => Err(error),
                 }
             }
-            Err(Some(status)) => Err(crate::kinds::lease::ended(status)),
+            Err(Some(status)) => Err(ended(status)),
             Err(None) => Ok(None),
         }
     }
@@ -161,13 +165,12 @@ impl Shared {
         self.grants.lock().remove(&grant.hold);
     }
 
-    /// The last handle was dropped unreleased: the resolver releases it.
+    /// A grant has ended without a release: what may be left of it goes to the
+    /// resolver.
     pub(crate) fn abandon(&self, grant: &Grant) {
         self.forget(grant);
-        if matches!(grant.phase(), Phase::Held | Phase::Ending) {
-            grant.ending();
-            self.leases.give_back(grant, grant.ttl);
-        }
+        grant.ending();
+        self.leases.give_back(grant);
     }
 
     /// See [`Client::close`].
@@ -182,10 +185,8 @@ impl Shared {
         }
         let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
         for grant in grants {
-            if matches!(grant.phase(), Phase::Held | Phase::Ending) {
-                grant.lost(LostCause::Closed);
-                self.leases.give_back(&grant, grant.ttl);
-            }
+            grant.lost(LostCause::Closed);
+            self.leases.give_back(&grant);
         }
         self.leases.pool.close();
         self.leases.resolver.close(stop_at);

@@ -71,6 +71,20 @@ impl Session {
         })
     }
 
+    /// Runs several statements that return no rows, in one packet. The first
+    /// that fails is the last that was run.
+    pub(crate) fn execute_all(&mut self, call: &Call, sql: &str) -> Result<(), Failure> {
+        self.run(call, |conn| {
+            let mut results = conn.query_iter(sql)?;
+            while let Some(result) = results.iter() {
+                for row in result {
+                    row?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Runs one query and returns its rows.
     pub(crate) fn query(&mut self, call: &Call, sql: &str) -> Result<Vec<Cells>, Failure> {
         self.run(call, |conn| rows(conn, sql))

@@ -145,34 +145,46 @@ impl Row<'_> {
         )
     }
 
-    /// `renew`: a lease that is held, from now on.
+    /// `renew`: a lease that nobody shares, to `ttl_us` from now.
     ///
     /// It demands that the lease has not lapsed and that token and hold are
     /// still this grant's: one that arrives after a release (which sets the
-    /// expiry to 0) or after another's grant changes nothing, however late, so
-    /// it may be sent again after a lost reply. `keep_later` leaves a later
-    /// expiry that another hold of a shared grant asked for.
+    /// expiry to 0) or after another's grant changes nothing, however late.
+    /// And it is an exchange: `attempt` must be an id that the last renewals
+    /// can have left, and becomes this one's. So one whose reply was lost, and
+    /// that runs after a later one was done, changes nothing either: it must
+    /// not shorten what its client has been told since.
     pub(crate) fn renew(
         &self,
         token: u64,
         hold: &[u8; 16],
         ttl_us: u64,
-        keep_later: bool,
+        before: &[[u8; 16]],
+        attempt: &[u8; 16],
     ) -> String {
         let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
-        let hold = hex(hold);
-        let (ttl, expiry) = if keep_later {
-            (
-                format!("GREATEST(ttl_us, {ttl_us})"),
-                format!("GREATEST(expires_us, {now} + {ttl_us})"),
-            )
-        } else {
-            (ttl_us.to_string(), format!("{now} + {ttl_us}"))
-        };
+        let (hold, attempt) = (hex(hold), hex(attempt));
+        let before: Vec<String> = before.iter().map(|id| hex(id)).collect();
+        let before = before.join(", ");
         format!(
-            "UPDATE {lock} FORCE INDEX (PRIMARY) SET ttl_us = {ttl}, renewed_us = {now}, \
-             expires_us = {expiry} WHERE {row} AND token = {token} \
-             AND LOCATE({hold}, holds) > 0 AND expires_us > {now}"
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET attempt = {attempt}, ttl_us = {ttl_us}, \
+             renewed_us = {now}, expires_us = {now} + {ttl_us} WHERE {row} \
+             AND token = {token} AND holds = {hold} AND attempt IN ({before}) \
+             AND expires_us > {now}"
+        )
+    }
+
+    /// `renew_shared`: a lease with an owner text, which other clients may hold
+    /// too: it ends no earlier than before, so that the order in which the
+    /// renewals of all of them are done, and how late, does not matter.
+    pub(crate) fn renew_shared(&self, token: u64, hold: &[u8; 16], ttl_us: u64) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        let hold = hex(hold);
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET ttl_us = GREATEST(ttl_us, {ttl_us}), \
+             renewed_us = {now}, expires_us = GREATEST(expires_us, {now} + {ttl_us}) \
+             WHERE {row} AND token = {token} AND LOCATE({hold}, holds) > 0 \
+             AND expires_us > {now}"
         )
     }
 
@@ -215,3 +227,23 @@ impl Row<'_> {
         )
     }
 }
+
+/// `release_all`: releases of several keys, each a `release` of its own, in one
+/// packet and with one commit, in the order of their keys.
+///
+/// Whoever else locks these rows locks one at a time and then waits for
+/// nothing, or takes several in the same order: no circle of waiting can close.
+/// A statement that fails ends the packet, and the transaction is rolled back.
+pub(crate) fn release_all(mut releases: Vec<(&[u8], String)>) -> String {
+    releases.sort();
+    let mut text = String::from("BEGIN");
+    for (_, release) in releases {
+        text.push_str("; ");
+        text.push_str(&release);
+    }
+    text.push_str("; COMMIT");
+    text
+}
+
+/// `rollback`: what a failed `release_all` has left open.
+pub(crate) const ROLLBACK: &str = "ROLLBACK";

@@ -19,6 +19,7 @@ mod full_disk;
 mod ghosts;
 mod hostile;
 mod keys;
+mod leftovers;
 mod login;
 mod loss;
 mod outages;

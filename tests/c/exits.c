@@ -2,12 +2,12 @@
  * A process that holds locks and has not closed its client ends within 2 s and
  * with its own exit status, however it ends and whatever the server does.
  *
- *   exits URL return|exit|thread|unload|close
+ *   exits URL return|exit|thread|unload|close|atexit
  *
  * Takes 50 locks, says `ready`, waits for a line on standard input (the server
  * may be stopped meanwhile), and ends: by return from main, by exit(), by
- * exit() in a thread, after dlclose(), or after dl_client_close(). Exit status
- * 7 if all is well.
+ * exit() in a thread, after dlclose(), after dl_client_close(), or with that in
+ * an atexit hook. Exit status 7 if all is well.
  */
 
 #include "loaded.h"
@@ -15,6 +15,13 @@
 #include <pthread.h>
 
 enum { LOCKS = 50, WELL = 7 };
+
+static dl_client *client;
+
+static void close_client(void) {
+    FUNCTION(dl_client_close);
+    dl_client_close_(client);
+}
 
 static void *call_exit(void *argument) {
     (void)argument;
@@ -27,9 +34,7 @@ int main(int argc, char **argv) {
     const char *how = argv[2];
     load_library();
     FUNCTION(dl_client_open);
-    FUNCTION(dl_client_close);
     FUNCTION(dl_acquire);
-    dl_client *client = NULL;
     CHECK(dl_client_open_(argv[1], NULL, &client, NULL) == DL_STATUS_OK);
     for (int i = 0; i < LOCKS; i++) {
         dl_lock *lock = NULL;
@@ -49,6 +54,7 @@ int main(int argc, char **argv) {
         CHECK(dlclose(library) == 0);
         sleep_ms(500); /* for threads that would run where no code is any more */
     }
-    if (strcmp(how, "close") == 0) dl_client_close_(client);
+    if (strcmp(how, "close") == 0) close_client();
+    if (strcmp(how, "atexit") == 0) CHECK(atexit(close_client) == 0);
     return WELL;
 }

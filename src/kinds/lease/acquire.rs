@@ -252,7 +252,8 @@ impl Leases {
         if deadline.has_passed() {
             let until = sent.after(request.ttl);
             let key = request.key.clone();
-            self.resolver.release(Leftover { key, token, hold, until });
+            let is_shared = request.owner.is_some();
+            self.resolver.release(Leftover { key, token, hold, is_shared, until });
             let text = "the server took longer to grant the lease than the lease lasts";
             return Tried::Unready(Error::new(Status::Unavailable, text));
         }

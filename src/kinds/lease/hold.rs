@@ -6,7 +6,9 @@ use super::{Found, Leases, micros, not_held};
 use crate::call::Call;
 use crate::error::Result;
 use crate::grant::{self, Grant, LostCause};
+use crate::random;
 use crate::resolve::{self, Leftover};
+use crate::session::failure::Failure;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 
@@ -15,21 +17,36 @@ impl Leases {
     pub(crate) fn renew(&self, call: &Arc<Call>, grant: &Grant, ttl: Duration) -> Result<()> {
         let row = self.row(&grant.key);
         let shared = grant.owner.is_some();
-        let text = row.renew(grant.token, &grant.hold, micros(ttl), shared);
-        let mut sent_before = Instant::NEVER;
+        let mut sent_last = Instant::NEVER;
         let done = self.until_answered(call, "renew", true, |session| {
-            let sent = Instant::now();
-            sent_before = sent;
-            grant.renewing(grant::deadline(sent, ttl), !shared);
-            session.execute(call, &text).map(|done| done.rows > 0)
+            let (sent, attempt) = (Instant::now(), random::id());
+            sent_last = sent;
+            let before = grant.renewing(attempt, ttl);
+            let text = if shared {
+                row.renew_shared(grant.token, &grant.hold, micros(ttl))
+            } else {
+                row.renew(grant.token, &grant.hold, micros(ttl), &before, &attempt)
+            };
+            match session.execute(call, &text) {
+                Ok(done) => {
+                    grant.answered(attempt);
+                    Ok(done.rows > 0)
+                }
+                Err(failure) => {
+                    if matches!(failure, Failure::Refused(_)) {
+                        grant.refused(attempt);
+                    }
+                    Err(failure)
+                }
+            }
         });
-        let renewed_until = grant::deadline(sent_before, ttl);
+        let renewed_until = grant::deadline(sent_last, ttl);
         match done {
             Ok(true) if grant.renewed(renewed_until) => Ok(()),
             Ok(true) => {
                 // Answered after the handle's deadline: it was told lost, and
                 // stays so. The lease is given back, and kept for nobody.
-                self.give_back(grant, ttl);
+                self.give_back(grant);
                 Err(not_held())
             }
             Ok(false) => {
@@ -38,10 +55,6 @@ impl Leases {
             }
             Err(error) => {
                 grant.not_reached();
-                if grant.deadline().has_passed() {
-                    // One of those sent may have been carried out after all.
-                    self.give_back(grant, ttl);
-                }
                 Err(error)
             }
         }
@@ -76,14 +89,18 @@ impl Leases {
         }
     }
 
-    /// Leaves a grant that nobody waits for to the resolver.
-    pub(crate) fn give_back(&self, grant: &Grant, ttl: Duration) {
-        self.resolver.release(Leftover {
-            key: grant.key.clone(),
-            token: grant.token,
-            hold: grant.hold,
-            until: Instant::now().after(ttl),
-        });
+    /// Leaves a grant that has ended without a release to the resolver, if its
+    /// row may still be held. Harmless where it is not, or is another's by now.
+    pub(crate) fn give_back(&self, grant: &Grant) {
+        if grant.may_be_left() {
+            self.resolver.release(Leftover {
+                key: grant.key.clone(),
+                token: grant.token,
+                hold: grant.hold,
+                is_shared: grant.owner.is_some(),
+                until: grant.row_until(),
+            });
+        }
     }
 
     /// Why a renewal or release found nothing to change.

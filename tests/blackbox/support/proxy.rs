@@ -20,6 +20,8 @@ struct Inner {
     server: String,
     delay_ms: AtomicU64,
     silent: AtomicBool,
+    /// Connections accepted before this many were are silent.
+    held_back: AtomicUsize,
     refuse: AtomicBool,
     /// Statements that contain this text lose their reply, this many times.
     cut_reply_of: Mutex<String>,
@@ -68,6 +70,13 @@ impl Proxy {
     /// Forwards nothing, and says nothing, until told otherwise.
     pub fn silence(&self, silent: bool) {
         self.inner.silent.store(silent, Ordering::SeqCst);
+    }
+
+    /// Holds back what present connections send, or lets it go; later ones are
+    /// not concerned.
+    pub fn hold_back(&self, held: bool) {
+        let present = if held { self.accepted() } else { 0 };
+        self.inner.held_back.store(present, Ordering::SeqCst);
     }
 
     /// Closes new connections at once.
@@ -150,10 +159,13 @@ impl Proxy {
         // Set by one direction for the other: the next reply is to be cut.
         let cut = Arc::new(AtomicBool::new(false));
         let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+        let number = self.accepted();
         let (up, down) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         let (a, b, flag) = (clone(&client), clone(&server), Arc::clone(&cut));
-        thread::spawn(move || up.pump(a, b, |inner, bytes| inner.look_at(bytes, &flag)));
-        thread::spawn(move || down.pump(server, client, |_, _| !cut.load(Ordering::SeqCst)));
+        thread::spawn(move || up.pump(number, a, b, |inner, bytes| inner.look_at(bytes, &flag)));
+        thread::spawn(move || {
+            down.pump(number, server, client, |_, _| !cut.load(Ordering::SeqCst))
+        });
     }
 }
 
@@ -161,13 +173,16 @@ impl Inner {
     /// Copies until either end closes, or `may_pass` says no.
     fn pump(
         &self,
+        number: usize,
         mut from: TcpStream,
         mut to: TcpStream,
         may_pass: impl Fn(&Inner, &[u8]) -> bool,
     ) {
         let mut buffer = [0; 65_536];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
-            while self.silent.load(Ordering::SeqCst) {
+            while self.silent.load(Ordering::SeqCst)
+                || number <= self.held_back.load(Ordering::SeqCst)
+            {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
