@@ -176,7 +176,16 @@ impl Client {
             ttl,
             one_try: options.wait == Wait::Try,
         };
-        let granted = shared.leases.acquire(call, &request)?;
+        let granted = match shared.leases.acquire(call, &request) {
+            Ok(granted) => granted,
+            // The row has no place for another hold; one of them may be a grant
+            // of this client's that was not there before.
+            Err(error) if error.status() == Status::Unsupported => {
+                let owner = options.owner.as_deref().unwrap_or_default();
+                return shared.join(call, &key, owner, ttl)?.ok_or(error);
+            }
+            Err(error) => return Err(error),
+        };
         let owner = options.owner.clone();
         let grant = Grant::new(key, owner, granted.token, granted.hold, ttl, granted.deadline);
         shared.keep(grant)

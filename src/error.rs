@@ -102,6 +102,14 @@ impl Error {
         self
     }
 
+    /// UNAVAILABLE in place of SERVER, where trying again may help.
+    pub(crate) fn unavailable_if_retriable(mut self) -> Error {
+        if self.status == Status::Server && self.is_retriable {
+            self.status = Status::Unavailable;
+        }
+        self
+    }
+
     pub(crate) fn retriable(mut self) -> Error {
         self.is_retriable = true;
         self

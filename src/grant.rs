@@ -154,19 +154,26 @@ impl Grant {
     /// One more handle, if the grant is held and nobody is about to end it.
     pub(crate) fn join(&self) -> bool {
         let mut state = self.state.lock();
-        let can = state.phase_now() == Phase::Held && state.handles > 0;
+        let can = state.phase_now() == Phase::Held;
         state.handles += usize::from(can);
         can
     }
 
-    /// One handle less. False if others are left to release the grant.
-    pub(crate) fn leave_shared(&self) -> bool {
+    /// One handle less. Where it was the last one, the grant is about to be
+    /// released: from then on no other handle can join. One step, so that none
+    /// joins in between. Where the grant was when this handle left it, and
+    /// whether others are left.
+    pub(crate) fn leave(&self) -> (Phase, bool) {
         let mut state = self.state.lock();
+        let phase = state.phase_now();
         if state.handles > 1 {
             state.handles -= 1;
-            return false;
+            return (phase, true);
         }
-        true
+        if phase == Phase::Held {
+            state.phase = Phase::Ending;
+        }
+        (phase, false)
     }
 
     /// The turn to renew or release, one at a time: a release is never
@@ -227,14 +234,6 @@ impl Grant {
     /// A renewal did not reach the server.
     pub(crate) fn not_reached(&self) {
         self.state.lock().unreachable = true;
-    }
-
-    /// A release is about to be sent.
-    pub(crate) fn ending(&self) {
-        let mut state = self.state.lock();
-        if state.phase_now() == Phase::Held {
-            state.phase = Phase::Ending;
-        }
     }
 
     pub(crate) fn released(&self) {
@@ -312,6 +311,16 @@ mod tests {
         assert!(!grant.renewed(Instant::NEVER));
         assert!(!grant.join());
         assert_eq!(grant.remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn nobody_joins_a_grant_that_its_last_handle_has_left() {
+        let grant = grant(10_000);
+        assert!(grant.join());
+        assert_eq!(grant.leave(), (Phase::Held, true));
+        assert_eq!(grant.leave(), (Phase::Held, false));
+        assert!(!grant.join());
+        assert_eq!(grant.phase(), Phase::Ending);
     }
 
     #[test]

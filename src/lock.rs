@@ -139,13 +139,14 @@ impl Lock {
 
     fn end(&self, call: &Arc<crate::call::Call>) -> Result<()> {
         let turn = self.grant.turn(call).map_err(no_turn)?;
-        let phase = self.grant.phase();
+        let (phase, others) = self.grant.leave();
         match phase {
-            Phase::Held if !self.grant.leave_shared() => return Ok(()),
-            Phase::Held => self.grant.ending(),
-            Phase::Ending => {}
+            Phase::Held if others => return Ok(()),
+            Phase::Held | Phase::Ending => {}
             Phase::Released | Phase::Lost(_) => {
-                self.client.abandon(&self.grant);
+                if !others {
+                    self.client.abandon(&self.grant);
+                }
                 return Err(not_held());
             }
         }
@@ -178,7 +179,8 @@ impl Drop for Lock {
         if self.client.is_forked() || self.released.load(Ordering::Acquire) {
             return;
         }
-        if self.grant.leave_shared() {
+        let (_, others) = self.grant.leave();
+        if !others {
             self.client.abandon(&self.grant);
         }
     }

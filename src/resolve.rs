@@ -17,10 +17,11 @@ use std::time::Duration;
 use crate::call::{Call, Waited};
 use crate::error::{Error, Status};
 use crate::key::Key;
+use crate::kinds::lease::Found;
+use crate::session::Session;
 use crate::session::connect::Connector;
-use crate::session::failure::Failure;
+use crate::session::failure::{Class, Failure};
 use crate::session::server::Server;
-use crate::session::{Cells, Session};
 use crate::sql::lease::{ROLLBACK, Row, release_all};
 use crate::sql::session::kill;
 use crate::sync::{Arc, Condvar, Mutex};
@@ -73,8 +74,18 @@ enum Slot {
     Open,
     /// Nobody waits any more: a grant is to be undone.
     Left,
-    /// The token, if it was granted.
-    Told(Option<u64>),
+    Told(Verdict),
+}
+
+/// What became of an acquire whose reply was lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    /// It was granted, with this token.
+    Granted(u64),
+    /// It was not: someone else has the key, or a transaction its row.
+    Busy,
+    /// It was not.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -122,21 +133,21 @@ impl Resolver {
         self: &Arc<Resolver>,
         call: &Arc<Call>,
         unknown: Unknown,
-    ) -> Waited<Option<u64>> {
+    ) -> Waited<Verdict> {
         let slot = if call.interruption().is_some() { Slot::Left } else { Slot::Open };
         // Past `until` the answer is known, whether or not the thread came to it.
         let wait_until = call.last_moment().min(unknown.until);
         let reply = Arc::new(Reply { call: Arc::clone(call), slot: Mutex::new(slot) });
         self.add(Job::Find(unknown, Arc::clone(&reply)));
         let look = || match *reply.slot.lock() {
-            Slot::Told(token) => Some(token),
+            Slot::Told(verdict) => Some(verdict),
             Slot::Open | Slot::Left => None,
         };
         let waited = call.wait_beyond(wait_until, look);
         let mut slot = reply.slot.lock();
         match (&waited, &*slot) {
             // Told in the moment of leaving: taken along.
-            (Waited::Late | Waited::Interrupted(_), Slot::Told(token)) => Waited::Ready(*token),
+            (Waited::Late | Waited::Interrupted(_), Slot::Told(verdict)) => Waited::Ready(*verdict),
             (Waited::Late | Waited::Interrupted(_), _) => {
                 *slot = Slot::Left;
                 drop(slot);
@@ -270,21 +281,22 @@ impl Resolver {
             end_session(session, call, unknown.session)?;
         }
         let row = self.row(&unknown.key);
-        let found = session.query(call, &row.look())?;
-        let token = token_of(&found, &unknown.hold);
+        let verdict = verdict(session, call, &row, &unknown.hold)?;
         let left = {
             let mut slot = reply.slot.lock();
             match *slot {
                 Slot::Left => true,
                 _ => {
-                    *slot = Slot::Told(token);
+                    *slot = Slot::Told(verdict);
                     false
                 }
             }
         };
         reply.call.wake();
-        match token {
-            Some(token) if left => release(session, call, &row, token, &unknown.hold).map(drop),
+        match verdict {
+            Verdict::Granted(token) if left => {
+                release(session, call, &row, token, &unknown.hold).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -359,7 +371,7 @@ fn drop_late(job: Job) {
     if let Job::Find(_, reply) = job {
         let mut slot = reply.slot.lock();
         if matches!(*slot, Slot::Open) {
-            *slot = Slot::Told(None);
+            *slot = Slot::Told(Verdict::Nothing);
         }
         drop(slot);
         reply.call.wake();
@@ -399,9 +411,23 @@ pub(crate) fn release(
     Ok(false)
 }
 
-/// The token of the row that a look found, if `hold` is in it and the lease
-/// has not lapsed.
-fn token_of(rows: &[Cells], hold: &[u8; 16]) -> Option<u64> {
-    let found = crate::kinds::lease::Found::read(rows)?;
-    (found.left_us > 0 && found.has(hold)).then_some(found.stamp.token)
+/// What the row says of an acquire, once the session that sent it is gone.
+fn verdict(
+    session: &mut Session,
+    call: &Call,
+    row: &Row<'_>,
+    hold: &[u8; 16],
+) -> Result<Verdict, Failure> {
+    match Found::read(&session.query(call, &row.look())?) {
+        Some(found) if found.left_us > 0 && found.has(hold) => {
+            return Ok(Verdict::Granted(found.stamp.token));
+        }
+        Some(found) if found.left_us > 0 => return Ok(Verdict::Busy),
+        _ => {}
+    }
+    match session.query(call, &row.look_if_locked()) {
+        Ok(_) => Ok(Verdict::Nothing),
+        Err(Failure::Refused(refusal)) if refusal.class() == Class::Blocked => Ok(Verdict::Busy),
+        Err(failure) => Err(failure),
+    }
 }

@@ -169,7 +169,6 @@ impl Shared {
     /// resolver.
     pub(crate) fn abandon(&self, grant: &Grant) {
         self.forget(grant);
-        grant.ending();
         self.leases.give_back(grant);
     }
 

@@ -59,10 +59,15 @@ pub(crate) fn parse(text: &str) -> Result<(Target, ClientOptions)> {
         Some((login, hosts)) => (Some(login), hosts),
         None => (None, authority),
     };
-    if login.is_none() && tail.contains('@') {
+    // It may be a password with such a character in it that stands there, and
+    // is then neither used nor shown.
+    if tail.contains('@') {
         let message = "invalid URL: an '@' after the first / ? or # \
-                       (in a password, write these as %2F %3F %23)";
+                       (in a password, write these as %2F %3F %23; elsewhere '@' as %40)";
         return Err(Error::invalid(message));
+    }
+    if text.chars().any(|c| c.is_control() || c == ' ') {
+        return Err(Error::invalid("invalid URL: a blank or a control character"));
     }
     let mut found = Vec::new();
     for host in hosts.split(',') {
@@ -88,8 +93,9 @@ pub(crate) fn parse(text: &str) -> Result<(Target, ClientOptions)> {
         tls_ca: None,
     };
     let mut options = ClientOptions::default();
-    for (name, value) in first.query_pairs() {
-        set_option(&mut target, &mut options, &name, &value)?;
+    for pair in first.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        set_option(&mut target, &mut options, name, value)?;
     }
     if target.socket.is_none() {
         for url in &found {
@@ -133,22 +139,34 @@ fn set_option(
     name: &str,
     value: &str,
 ) -> Result<()> {
-    let text = || Some(value.as_bytes().to_vec());
+    // Names of keys' namespaces are bytes; all else is text.
+    if let "application" | "namespace" = name {
+        let bytes: Vec<u8> = percent_decode_str(value).collect();
+        match name {
+            "namespace" => options.namespace = Some(bytes),
+            _ => options.application = Some(bytes),
+        }
+        return Ok(());
+    }
+    let value = decode("an option", value)?;
     match name {
-        "application" => options.application = text(),
-        "namespace" => options.namespace = text(),
-        "table_prefix" => options.table_prefix = Some(value.to_owned()),
-        "connect_timeout_ms" => options.connect_timeout = Some(millis(name, value)?),
-        "io_timeout_ms" => options.io_timeout = Some(millis(name, value)?),
-        "default_ttl_ms" => options.default_ttl = Some(millis(name, value)?),
-        "fairness_ms" => options.fairness = Some(millis(name, value)?),
-        "max_connections" => options.max_connections = Some(count(name, value)?),
-        "max_waiting_connections" => options.max_waiting_connections = Some(count(name, value)?),
-        "create_schema" => options.create_schema = Some(yes_or_no(name, value)?),
-        "socket" => target.socket = Some(value.to_owned()),
-        "tls" => target.tls = tls(value)?,
-        "tls_ca" => target.tls_ca = Some(value.to_owned()),
-        _ => return Err(Error::invalid(format!("invalid URL: unknown option {name:?}"))),
+        "table_prefix" => options.table_prefix = Some(value),
+        "connect_timeout_ms" => options.connect_timeout = Some(millis(name, &value)?),
+        "io_timeout_ms" => options.io_timeout = Some(millis(name, &value)?),
+        "default_ttl_ms" => options.default_ttl = Some(millis(name, &value)?),
+        "fairness_ms" => options.fairness = Some(millis(name, &value)?),
+        "max_connections" => options.max_connections = Some(count(name, &value)?),
+        "max_waiting_connections" => {
+            options.max_waiting_connections = Some(count(name, &value)?);
+        }
+        "create_schema" => options.create_schema = Some(yes_or_no(name, &value)?),
+        "socket" => target.socket = Some(value),
+        "tls" => target.tls = tls(&value)?,
+        "tls_ca" => target.tls_ca = Some(value),
+        _ if name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => {
+            return Err(Error::invalid(format!("invalid URL: unknown option {name:?}")));
+        }
+        _ => return Err(Error::invalid("invalid URL: unknown option")),
     }
     Ok(())
 }
@@ -212,6 +230,15 @@ mod tests {
     }
 
     #[test]
+    fn options_are_bytes_and_a_plus_is_a_plus() {
+        let (target, options) =
+            parse("mysql://h/d?namespace=%ff&application=a+b&tls_ca=/a+b%40.pem").unwrap();
+        assert_eq!(options.namespace.as_deref(), Some(&b"\xff"[..]));
+        assert_eq!(options.application.as_deref(), Some(&b"a+b"[..]));
+        assert_eq!(target.tls_ca.as_deref(), Some("/a+b@.pem"));
+    }
+
+    #[test]
     fn a_socket_needs_no_host() {
         let target = target("mysql://u:p@/d?socket=/run/my%20sql.sock");
         assert_eq!(target.socket.as_deref(), Some("/run/my sql.sock"));
@@ -242,6 +269,10 @@ mod tests {
             "mysql://u:12/topsecret@h/d",
             "mysql://u:12/x?topsecret@h/d",
             "mysql://u:12#topsecret@h/d",
+            "mysql://u:p@ss/topsecret@h/d",
+            "mysql://u:p@ss/d?topsecret@h/d",
+            "mysql://u:p@h/d?Topsecret=1",
+            "mysql://u:top\tsecret@h/d",
             "mysql://u:topsecret%ff@h/d",
         ] {
             let error = parse(bad).map(|_| bad).unwrap_err();

@@ -50,9 +50,12 @@ impl Connector {
     pub(crate) fn open_at(&self, address: usize) -> Result<Session> {
         let what = format!("cannot connect to {}", self.address_name(address));
         let conn = self.log_in(address).map_err(|failure| failure.refusal().error(&what))?;
-        let mut session = self.meet(conn, address, &what)?;
-        self.judge_schema(&mut session)?;
-        Ok(session)
+        let opened = self.meet(conn, address, &what).and_then(|mut session| {
+            self.judge_schema(&mut session)?;
+            Ok(session)
+        });
+        // A table that is locked for now is no reason to give up.
+        opened.map_err(Error::unavailable_if_retriable)
     }
 
     /// All addresses as an error names them.
@@ -65,16 +68,21 @@ impl Connector {
     fn address_name(&self, address: usize) -> String {
         match (&self.target.socket, self.target.hosts.get(address)) {
             (Some(socket), _) => format!("socket {socket}"),
+            (None, Some((host, port))) if host.contains(':') => format!("[{host}]:{port}"),
             (None, Some((host, port))) => format!("{host}:{port}"),
             (None, None) => "?".to_owned(),
         }
     }
 
     fn log_in(&self, address: usize) -> Result<Conn, Failure> {
+        let is_v6 = self.target.hosts.get(address).is_some_and(|(host, _)| host.contains(':'));
         let any_v4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let any_v6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
         if self.target.socket.is_some() {
             return self.log_in_from(address, None);
+        }
+        if is_v6 {
+            return self.log_in_from(address, Some(any_v6));
         }
         // A local address makes the driver try each of a name's addresses of
         // that family; without one it gives up at the first that fails.

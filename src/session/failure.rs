@@ -42,7 +42,8 @@ pub(crate) enum Class {
     NoTable,
     /// The server takes no writes: look for one that does.
     ReadOnly,
-    /// No place for one more session: again, after a moment.
+    /// No place for one more session, or the server is going away: again,
+    /// after a moment.
     Crowded,
     /// Wrong password, rights, schema: people must help.
     Config,
@@ -61,7 +62,7 @@ impl Refusal {
             1062 => Class::Duplicate,
             1146 => Class::NoTable,
             1290 | 1836 | 3906 => Class::ReadOnly,
-            1040 | 1203 | 1226 | 1135 | 1152 => Class::Crowded,
+            1040 | 1053 | 1135 | 1152 | 1158..=1161 | 1184 | 1203 | 1226 | 3032 => Class::Crowded,
             // Access denied in all its forms, unknown database, host not
             // allowed, plugins, passwords, TLS demanded, tables that are not
             // ours: views, unknown columns, missing keys, values too long.

@@ -79,6 +79,9 @@ impl Pool {
 
     /// Lends a session to `call`; it comes back by [`Pool::put_back`].
     pub(crate) fn take(self: &Arc<Pool>, call: &Arc<Call>) -> Result<Session, NoSession> {
+        if let Some(status) = call.interruption() {
+            return Err(NoSession::Interrupted(status));
+        }
         let mut stale = Vec::new();
         let mut state = self.state.lock();
         if state.closed {

@@ -213,6 +213,13 @@ impl Row<'_> {
         )
     }
 
+    /// `look_if_locked`: whether a transaction has the row locked: refused at
+    /// once if so. In autocommit the lock that it takes is gone with its reply.
+    pub(crate) fn look_if_locked(&self) -> String {
+        let (lock, row) = (&self.names.lock, self.is_this());
+        format!("SELECT token FROM {lock} FORCE INDEX (PRIMARY) WHERE {row} FOR UPDATE NOWAIT")
+    }
+
     /// `look`: token, owner, holds, expiry, microseconds left, TTL, last renewal.
     ///
     /// A plain read at READ COMMITTED or in a transaction of its own: it sees

@@ -66,14 +66,19 @@ fn a_wait_ends_in_time(own: &Own) {
     let client = own.server.client();
     let key = known_key(&client, "blocked");
     let _blocker = block(own, &key);
-    for limit_ms in [1_000, 1_300] {
+    let wait = |limit_ms| {
         let options = AcquireOptions::new().wait(ms(limit_ms));
         let (result, took) = timed(|| client.acquire(&key, &options));
         let error = result.unwrap_err();
-        assert_eq!(error.status(), Status::TimedOut);
-        assert_eq!((error.server_errno(), error.sqlstate()), (0, ""));
+        assert_eq!((error.server_errno(), error.sqlstate()), (0, ""), "{error:?}");
         assert!(took >= ms(limit_ms) && took < ms(limit_ms + 1_000), "{took:?}");
-    }
+        error.status()
+    };
+    assert_eq!(wait(2_500), Status::TimedOut);
+    // MySQL says only after a second that the row is locked. Whether the server
+    // or the row keeps the call waiting is found out about at its deadline, for
+    // which a very busy machine may be too slow.
+    assert!((0..3).any(|_| wait(1_000) == Status::TimedOut));
     // MySQL's least wait for a row is 1 s.
     let (tried, took) = timed(|| client.try_acquire(&key, &AcquireOptions::new()));
     assert!(tried.unwrap().is_none());

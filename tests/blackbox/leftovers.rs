@@ -138,3 +138,36 @@ fn closing_releases_a_thousand_locks_in_its_two_seconds() {
         drop(locks);
     });
 }
+
+#[test]
+fn threads_of_one_owner_all_get_its_lock_however_many_they_are() {
+    each_server(|server| {
+        let client = server.client();
+        let key = unique("owner");
+        let options = AcquireOptions::new().wait(ms(20_000)).owner("one");
+        let locks: Vec<Lock> = thread::scope(|scope| {
+            let acquire = || client.acquire(&key, &options).unwrap();
+            let threads: Vec<_> = (0..40).map(|_| scope.spawn(acquire)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(locks.iter().all(|lock| lock.is_held() && lock.token() == locks[0].token()));
+        for lock in locks {
+            lock.release().unwrap();
+        }
+        assert!(try_it(&server.client(), &key).is_some());
+    });
+}
+
+#[test]
+fn a_reply_that_never_comes_is_no_sign_that_someone_has_the_lock() {
+    each_server(|server| {
+        let two = Two::meet(server);
+        let key = unique("swallowed");
+        take(&two.behind, &key).release().unwrap();
+        two.proxy.silence_after("UPDATE");
+        let options = AcquireOptions::new().wait(ms(700));
+        assert_eq!(status(two.behind.acquire(&key, &options)), Status::Unavailable);
+        two.proxy.silence(false);
+        eventually("nothing stays held", || two.is_free(&key));
+    });
+}

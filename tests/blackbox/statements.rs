@@ -10,8 +10,9 @@ use crate::support::{Other, Own, each_kind_at_once, ms, take, unique};
 const SORTS: &[(&str, &str)] = &[
     ("take", "SET token ="),
     ("insert", "INSERT INTO"),
-    ("join", "SET attempt ="),
-    ("renew", "SET ttl_us ="),
+    ("join", "CONCAT(holds"),
+    ("renew", "attempt IN ("),
+    ("renew_shared", "SET ttl_us ="),
     ("release", "SET owner ="),
     ("release_shared", "SET holds ="),
     ("look", "SELECT token"),
@@ -81,7 +82,7 @@ impl Scene {
         Statement { name, text, key: other }
     }
 
-    /// One of each sort, of renewals two.
+    /// One of each sort.
     fn one_of_each(&mut self) -> Vec<Statement> {
         let (client, other) = (self.client.clone(), self.other.clone());
         let options = AcquireOptions::new().wait(ms(60_000)).ttl(ms(60_000));
@@ -114,7 +115,7 @@ impl Scene {
         let key = next();
         self.locks.push(share(&other, &key));
         let lock = share(&client, &key);
-        all.push(self.sent("renew", &key, || {
+        all.push(self.sent("renew_shared", &key, || {
             lock.renew().expect("renew");
             Some(lock)
         }));

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, Status};
 use crate::grant;
 use crate::key::Key;
 use crate::random;
-use crate::resolve::{Leftover, Unknown};
+use crate::resolve::{Leftover, Unknown, Verdict};
 use crate::session::Session;
 use crate::session::failure::{Class, Failure, Refusal};
 use crate::session::pool::NoSession;
@@ -272,15 +272,15 @@ impl Leases {
     ) -> Tried {
         let hold = unknown.hold;
         match self.resolver.find(call, unknown) {
-            Waited::Ready(Some(token)) => self.honest(request, token, hold, sent),
-            // The server answers, or did when this call began, but did not this
-            // statement until the deadline: a transaction has the row locked,
-            // and MySQL does not say so in less than a second.
-            Waited::Ready(None) if call.deadline().has_passed() => {
-                Tried::Blocked(refusal.error("acquire"))
-            }
+            Waited::Ready(Verdict::Granted(token)) => self.honest(request, token, hold, sent),
+            Waited::Ready(Verdict::Busy) => Tried::Blocked(refusal.error("acquire")),
+            // The server was there when this call began, but did not answer this
+            // statement until the deadline: likely a transaction has the row
+            // locked, which MySQL does not say in less than a second.
             Waited::Late if reached && !request.one_try => Tried::Blocked(refusal.error("acquire")),
-            Waited::Ready(None) | Waited::Late => Tried::Unready(refusal.error("acquire")),
+            Waited::Ready(Verdict::Nothing) | Waited::Late => {
+                Tried::Unready(refusal.error("acquire"))
+            }
             Waited::Interrupted(status) => Tried::Ended(status),
         }
     }
