@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::kinds::lease::{Leases, Request};
 use crate::lock::Lock;
 use crate::options::{AcquireOptions, ClientOptions, Wait};
-use crate::session::connect::Connector;
+use crate::session::connect::{self, Connector};
 use crate::shared::Shared;
 use crate::sql::Names;
 use crate::sync::Arc;
@@ -90,6 +90,7 @@ impl Builder {
     /// INVALID_ARGUMENT for a URL or an option that cannot be.
     pub fn open(self, url: &str) -> Result<Client> {
         fork::register();
+        connect::warm_up();
         let (target, from_url) = url::parse(url)?;
         let settings = self.options.or(from_url).complete()?;
         let names = Names::new(&target.database, &settings.table_prefix);

@@ -21,6 +21,7 @@ use crate::kinds::lease::Found;
 use crate::session::Session;
 use crate::session::connect::Connector;
 use crate::session::failure::{Class, Failure};
+use crate::session::pool::Pool;
 use crate::session::server::Server;
 use crate::sql::lease::{ROLLBACK, Row, release_all};
 use crate::sql::session::kill;
@@ -98,6 +99,7 @@ enum Job {
 #[derive(Debug)]
 pub(crate) struct Resolver {
     connector: Arc<Connector>,
+    pool: Arc<Pool>,
     state: Mutex<State>,
     /// Rung when there is work, or the thread has ended.
     bell: Condvar,
@@ -117,10 +119,11 @@ struct State {
 }
 
 impl Resolver {
-    pub(crate) fn new(connector: Arc<Connector>) -> Resolver {
+    pub(crate) fn new(connector: Arc<Connector>, pool: Arc<Pool>) -> Resolver {
         let state = State { jobs: VecDeque::new(), running: false, current: None, stop_at: None };
         Resolver {
             connector,
+            pool,
             state: Mutex::new(state),
             bell: Condvar::new(),
             session: parking_lot::const_mutex(None),
@@ -241,14 +244,19 @@ impl Resolver {
     }
 
     /// Does one job, or says why it could not be done now.
-    fn work(&self, call: &Call, job: &Job) -> Result<(), Error> {
+    fn work(&self, call: &Arc<Call>, job: &Job) -> Result<(), Error> {
         let mut slot = self.session.lock();
-        let mut session = self.session_for(slot.take(), job)?;
+        let own = self.session_for(slot.take(), job);
+        let is_own = own.is_ok();
+        // Where the server lets nobody more in, one of the pool's will do.
+        let mut session = own.or_else(|error| self.pool.take(call).map_err(|_| error))?;
         let done = match job {
             Job::Find(unknown, reply) => self.find_out(&mut session, call, unknown, reply),
             Job::Release(leftovers) => self.release_all(&mut session, call, leftovers),
         };
-        if !session.is_broken() {
+        if !is_own {
+            self.pool.put_back(session);
+        } else if !session.is_broken() {
             *slot = Some(session);
         }
         done.map_err(|failure| failure.refusal().error("cannot resolve"))
@@ -378,13 +386,17 @@ fn drop_late(job: Job) {
     }
 }
 
-/// Ends the session `id`, and waits until it has left the server's list.
+/// Ends the session `id`, and waits until it has left the server's list. That
+/// takes a millisecond, or as long as the server is busy with what it was
+/// doing: then the job comes back later, and others have their turn.
 fn end_session(session: &mut Session, call: &Call, id: u64) -> Result<(), Failure> {
+    let mut pause = Duration::from_millis(1);
     loop {
         match session.execute(call, &kill(id)) {
+            Ok(_) if call.deadline().left() <= pause => return Err(Failure::not_gone()),
             Ok(_) => {
-                let soon = Instant::now().after(Duration::from_millis(1));
-                let _ = call.wait(soon, || None::<()>);
+                let _ = call.wait(Instant::now().after(pause), || None::<()>);
+                pause = (pause * 2).min(Duration::from_millis(100));
             }
             Err(Failure::Refused(refusal)) if refusal.errno == NO_SUCH_SESSION => return Ok(()),
             Err(failure) => return Err(failure),

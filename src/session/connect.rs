@@ -7,8 +7,12 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use mysql::consts::{CapabilityFlags, StatusFlags};
 use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, OptsBuilder, SslOpts};
+
+use mysql_common::packets::HandshakePacket;
+use once_cell::race::OnceBool;
 
 use super::failure::{Class, Failure, Refusal};
 use super::server::{Clock, Server, is_on};
@@ -274,6 +278,32 @@ impl Connector {
             None => error,
         }
     }
+}
+
+/// Has the driver fill its lazy cells, which it would do in the first connect.
+/// Done before there is any thread of ours that a fork could interrupt in it.
+pub(crate) fn warm_up() {
+    static DONE: OnceBool = OnceBool::new();
+    DONE.get_or_init(|| {
+        fork::kept_off(|| {
+            let none = None::<&[u8]>;
+            let greeting = HandshakePacket::new(
+                10,
+                &b"8.0.22"[..],
+                1,
+                [0; 8],
+                none,
+                CapabilityFlags::empty(),
+                0,
+                StatusFlags::empty(),
+                none,
+            );
+            let versions =
+                (greeting.server_version_parsed(), greeting.maria_db_server_version_parsed());
+            debug_assert_eq!(versions, (Some((8, 0, 22)), None));
+        });
+        true
+    });
 }
 
 /// Opens a connection. The driver unwraps in places; a panic there must not

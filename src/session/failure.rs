@@ -100,6 +100,16 @@ impl Failure {
         }
     }
 
+    /// A killed session has not ended yet.
+    pub(crate) fn not_gone() -> Failure {
+        Failure::Refused(Refusal {
+            errno: 0,
+            sqlstate: String::new(),
+            message: "a killed session has not ended yet".to_owned(),
+            is_config: false,
+        })
+    }
+
     /// True if the session can do nothing more.
     pub(crate) fn ends_session(&self) -> bool {
         match self {

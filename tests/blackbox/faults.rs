@@ -119,13 +119,12 @@ fn a_storm_of_lost_connections_gives_a_key_one_holder_at_a_time() {
 
 /// Locks the rows of two keys after each other, over and over.
 fn lock_rows(other: &mut Other, keys: &[String], mut number: usize, stop: Instant) {
-    let lock = |key: &String| format!("SELECT * FROM dl_lock WHERE lock_key = '{key}' FOR UPDATE");
     while Instant::now() < stop {
         number += 1;
         other.run("BEGIN");
         for key in [number, number * 7 + 3] {
             // 1213, 1205: its own bad luck.
-            if other.errno(&lock(&keys[key % keys.len()])) != 0 {
+            if other.lock_row(&keys[key % keys.len()]) != 0 {
                 break;
             }
             thread::sleep(ms(20));
@@ -177,7 +176,7 @@ fn a_release_goes_on_until_the_locked_row_is_free() {
         let lock = take(&client, &key);
         let mut blocker = server.other();
         blocker.run("BEGIN");
-        blocker.run(&format!("SELECT * FROM dl_lock WHERE lock_key = '{key}' FOR UPDATE"));
+        assert_eq!(blocker.lock_row(&key), 0);
         let freeing = thread::spawn(move || {
             thread::sleep(ms(2_500));
             blocker.run("COMMIT");

@@ -84,7 +84,7 @@ fn an_acquire_that_gave_up_at_a_locked_row_is_never_granted_later() {
             let token = scene.sql.token(&key);
             let mut blocker = server.other();
             blocker.run("BEGIN");
-            blocker.run(&format!("SELECT * FROM dl_lock WHERE lock_key = '{key}' FOR UPDATE"));
+            assert_eq!(blocker.lock_row(&key), 0);
             let options = AcquireOptions::new().wait(ms(300));
             let (result, took) = timed(|| scene.client.acquire(&key, &options));
             assert!(matches!(status(result), Status::Unavailable | Status::TimedOut));
@@ -116,7 +116,7 @@ fn a_locked_row_is_waited_for_no_longer_than_the_caller_says_and_then_taken() {
         let key = scene.free_key("blocked-then-free");
         let mut blocker = server.other();
         blocker.run("BEGIN");
-        blocker.run(&format!("SELECT * FROM dl_lock WHERE lock_key = '{key}' FOR UPDATE"));
+        assert_eq!(blocker.lock_row(&key), 0);
         let (tried, took) = timed(|| try_it(&scene.client, &key));
         assert!(tried.is_none());
         assert!(took < ms(3_000), "{took:?}");

@@ -36,9 +36,10 @@ pub(crate) struct Leases {
 
 impl Leases {
     pub(crate) fn new(connector: Arc<Connector>, host: Vec<u8>, pid: u32) -> Leases {
+        let pool = Arc::new(Pool::new(Arc::clone(&connector)));
         Leases {
-            pool: Arc::new(Pool::new(Arc::clone(&connector))),
-            resolver: Arc::new(Resolver::new(Arc::clone(&connector))),
+            resolver: Arc::new(Resolver::new(Arc::clone(&connector), Arc::clone(&pool))),
+            pool,
             connector,
             host,
             pid,

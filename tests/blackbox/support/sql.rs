@@ -71,6 +71,14 @@ impl Other {
         self.row::<String>(&text).is_some_and(|state| state == "held")
     }
 
+    /// Locks the key's row for as long as the transaction lasts, and no other
+    /// row, as it would if it did not give the whole primary key. The error
+    /// number, 0 if it is locked.
+    pub fn lock_row(&mut self, key: &str) -> u16 {
+        let it = format!("namespace = '' AND kind = 0 AND lock_key = '{key}'");
+        self.errno(&format!("SELECT token FROM dl_lock WHERE {it} FOR UPDATE"))
+    }
+
     /// The server's number for this session.
     pub fn id(&mut self) -> u64 {
         self.row("SELECT CONNECTION_ID()").expect("a row")
