@@ -34,8 +34,9 @@ LINK := -Ltarget/release -ldlease -Wl,-rpath,'$$ORIGIN/../../release'
 	demo test test-long bench
 
 # One cargo call for each library: beside an rlib or each other cargo applies no
-# LTO, without a word. It makes no link by the soname either, which programs
-# that are linked against target/release look for.
+# LTO, without a word. (`cargo build --release` puts such ones in the place of
+# these; tests/abi/check tells.) It makes no link by the soname either, which
+# programs that are linked against target/release look for.
 all: shared static
 
 shared:

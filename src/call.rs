@@ -23,8 +23,9 @@ pub(crate) struct Call {
 struct State {
     /// Why the call must end now. Set once.
     interrupted: Option<Status>,
-    /// The socket at which the call's thread is, if it is at one.
-    socket: Option<RawFd>,
+    /// The socket at which the call's thread is, if it is at one, and until
+    /// when it may be.
+    socket: Option<(RawFd, Instant)>,
 }
 
 /// How a wait ended.
@@ -62,7 +63,7 @@ impl Call {
     pub(crate) fn interrupt(&self, why: Status) {
         let mut state = self.state.lock();
         state.interrupted.get_or_insert(why);
-        if let Some(fd) = state.socket {
+        if let Some((fd, _)) = state.socket {
             // Under the mutex: the descriptor is open as long as it stands in
             // `state`, so a later one of the same number is never hit.
             socket::shut_down(fd);
@@ -116,14 +117,24 @@ impl Call {
         }
     }
 
-    /// Runs `io` at the socket `fd`; an interruption shuts the socket down,
-    /// also one that came before.
-    pub(crate) fn at_socket<T>(&self, fd: RawFd, io: impl FnOnce() -> T) -> T {
+    /// Shuts down the socket at which the call's thread has been for too long.
+    pub(crate) fn cut_off_if_late(&self, now: Instant) {
+        let state = self.state.lock();
+        if let Some((fd, until)) = state.socket
+            && now >= until
+        {
+            socket::shut_down(fd);
+        }
+    }
+
+    /// Runs `io` at the socket `fd`, where it may be `until` then; an
+    /// interruption shuts the socket down, also one that came before.
+    pub(crate) fn at_socket<T>(&self, fd: RawFd, until: Instant, io: impl FnOnce() -> T) -> T {
         let mut state = self.state.lock();
         if state.interrupted.is_some() {
             socket::shut_down(fd);
         }
-        state.socket = Some(fd);
+        state.socket = Some((fd, until));
         drop(state);
         let leave = LeaveSocket(self);
         let result = io();

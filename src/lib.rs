@@ -19,6 +19,7 @@
 //! ```
 
 mod call;
+mod calls;
 mod cancel;
 mod client;
 mod error;

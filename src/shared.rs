@@ -2,16 +2,17 @@
 //! are held, and the end of both when the client is closed.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::call::Call;
+use crate::calls::{Begun, Calls};
 use crate::error::{Error, Result, Status};
 use crate::grant::{Grant, LostCause};
 use crate::key::Key;
 use crate::kinds::lease::{Leases, ended};
 use crate::lock::Lock;
-use crate::sync::{Arc, Mutex, Weak};
+use crate::sync::{Arc, Mutex};
 use crate::sys::clock::Instant;
 use crate::sys::fork;
 
@@ -22,8 +23,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Shared {
     generation: u64,
     pub(crate) leases: Leases,
-    calls: Mutex<HashMap<u64, Arc<Call>>>,
-    next_call: AtomicU64,
+    calls: Arc<Calls>,
     /// Every grant that has not been released, by its hold id.
     grants: Mutex<HashMap<[u8; 16], Arc<Grant>>>,
     closed: AtomicBool,
@@ -31,34 +31,12 @@ pub(crate) struct Shared {
     broken: AtomicBool,
 }
 
-/// A call in progress, in the client's list for as long as this lives.
-pub(crate) struct Begun {
-    shared: Weak<Shared>,
-    number: u64,
-    call: Arc<Call>,
-}
-
-impl Begun {
-    pub(crate) fn as_ref(&self) -> &Arc<Call> {
-        &self.call
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.calls.lock().remove(&self.number);
-        }
-    }
-}
-
 impl Shared {
     pub(crate) fn new(leases: Leases) -> Shared {
         Shared {
             generation: fork::generation(),
             leases,
-            calls: Mutex::default(),
-            next_call: AtomicU64::new(0),
+            calls: Arc::default(),
             grants: Mutex::default(),
             closed: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -91,16 +69,8 @@ impl Shared {
     }
 
     /// Enters a call into the list of those that closing ends.
-    pub(crate) fn begin(self: &Arc<Shared>, deadline: Instant) -> Begun {
-        let call = Arc::new(Call::new(deadline));
-        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
-        self.calls.lock().insert(number, Arc::clone(&call));
-        // Looked at after the entry: closing either finds the call, or had
-        // said so before.
-        if self.closed.load(Ordering::Acquire) {
-            call.interrupt(Status::Closed);
-        }
-        Begun { shared: Arc::downgrade(self), number, call }
+    pub(crate) fn begin(&self, deadline: Instant) -> Begun {
+        self.calls.begin(deadline)
     }
 
     /// The deadline of a call that has none of its own.
@@ -178,10 +148,7 @@ impl Shared {
             return;
         }
         let stop_at = Instant::now().after(CLOSE_LIMIT);
-        let calls: Vec<Arc<Call>> = self.calls.lock().values().cloned().collect();
-        for call in calls {
-            call.interrupt(Status::Closed);
-        }
+        self.calls.close();
         let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
         for grant in grants {
             grant.lost(LostCause::Closed);
@@ -190,5 +157,6 @@ impl Shared {
         self.leases.pool.close();
         self.leases.resolver.close(stop_at);
         self.leases.pool.join(stop_at);
+        self.calls.join(stop_at);
     }
 }

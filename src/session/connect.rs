@@ -163,12 +163,14 @@ impl Connector {
             conn.query_drop(text).map_err(fail)?;
         }
         let facts = pairs(rows(&mut conn, &sql::session::facts()).map_err(fail)?);
+        let asked = Instant::now();
         let uptime = pairs(rows(&mut conn, sql::session::UPTIME).map_err(fail)?);
         let sent = Instant::now();
         let clock = rows(&mut conn, &sql::session::clock()).map_err(fail)?;
         let (id, server_us) = (number(&clock, 0), number(&clock, 1));
         let uptime_s = uptime.values().next().and_then(|text| text.parse().ok()).unwrap_or(0);
-        let server = Server::from_facts(&facts, server_us, uptime_s, address)?;
+        let apart = Instant::now().since(asked);
+        let server = Server::from_facts(&facts, server_us, uptime_s, apart, address)?;
         if ["read_only", "super_read_only", "innodb_read_only"].iter().any(|n| is_on(&facts, n)) {
             let message = format!("{what}: the server is read-only");
             return Err(Error::new(Status::Unavailable, message));

@@ -99,12 +99,15 @@ impl Session {
         io: impl FnOnce(&mut Conn) -> mysql::Result<T>,
     ) -> Result<T, Failure> {
         let fd = self.fd();
-        socket::set_timeouts(fd, (call.deadline().left() + GRACE).min(self.io_timeout));
+        let limit = (call.deadline().left() + GRACE).min(self.io_timeout);
+        socket::set_timeouts(fd, limit);
+        // The time-outs bound one read; the watchdog bounds them all.
+        let until = Instant::now().after(limit);
         let result = match &mut self.conn {
             Some(conn) if self.is_tls => {
-                call.at_socket(fd, || signals::without_sigpipe(|| io(conn)))
+                call.at_socket(fd, until, || signals::without_sigpipe(|| io(conn)))
             }
-            Some(conn) => call.at_socket(fd, || io(conn)),
+            Some(conn) => call.at_socket(fd, until, || io(conn)),
             None => Err(mysql::Error::server_disconnected()),
         };
         result.map_err(|error| {

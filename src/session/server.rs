@@ -2,6 +2,7 @@
 //! from the next and from others behind the same address.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
 use crate::sys::clock::Instant;
@@ -13,28 +14,32 @@ pub(crate) struct Server {
     pub(crate) identity: String,
     /// When it started, by its own clock, in microseconds.
     pub(crate) started_us: u64,
+    /// By how much that may be off.
+    start_error_us: u64,
     pub(crate) is_mariadb: bool,
     /// Which of the URL's addresses it was reached by.
     pub(crate) address: usize,
 }
 
-/// How much the reckoned start of one incarnation may differ between two
-/// readings: Uptime has whole seconds.
-const START_SLACK_US: u64 = 2_500_000;
+/// Uptime has whole seconds; a little more for its own rounding.
+const UPTIME_ERROR_US: u64 = 1_250_000;
 
 impl Server {
     /// True if both are the same process: a session's number means the same
     /// session to both.
     pub(crate) fn is_same_incarnation(&self, other: &Server) -> bool {
         self.identity == other.identity
-            && self.started_us.abs_diff(other.started_us) < START_SLACK_US
+            && self.started_us.abs_diff(other.started_us)
+                < self.start_error_us + other.start_error_us
     }
 
-    /// Reads what the server tells of itself; CONFIG if it is too old.
+    /// Reads what the server tells of itself; CONFIG if it is too old. `apart`
+    /// is the time that its clock and its uptime may have been read apart.
     pub(crate) fn from_facts(
         facts: &HashMap<String, String>,
         now_us: u64,
         uptime_s: u64,
+        apart: Duration,
         address: usize,
     ) -> Result<Server> {
         let fact = |name: &str| facts.get(name).map_or("", String::as_str);
@@ -48,7 +53,9 @@ impl Server {
         // Uptime follows the clock, also where that was set back behind the
         // start: servers then print a negative number as if it had no sign.
         let started_us = now_us.wrapping_sub(uptime_s.wrapping_mul(1_000_000));
-        Ok(Server { identity, started_us, is_mariadb, address })
+        let apart_us = u64::try_from(apart.as_micros()).unwrap_or(u64::MAX / 4);
+        let start_error_us = UPTIME_ERROR_US + apart_us;
+        Ok(Server { identity, started_us, start_error_us, is_mariadb, address })
     }
 }
 
@@ -118,7 +125,9 @@ mod tests {
             ("version".to_owned(), "9.7.4".to_owned()),
             ("server_uuid".to_owned(), "u".to_owned()),
         ]);
-        let at = |now_us, uptime_s| Server::from_facts(&facts, now_us, uptime_s, 0).unwrap();
+        let at = |now_us, uptime_s| {
+            Server::from_facts(&facts, now_us, uptime_s, Duration::ZERO, 0).unwrap()
+        };
         let first = at(1_000_000_000, 100);
         assert!(first.is_same_incarnation(&at(1_010_900_000, 110)));
         assert!(!first.is_same_incarnation(&at(1_020_000_000, 5)));

@@ -171,3 +171,21 @@ fn a_reply_that_never_comes_is_no_sign_that_someone_has_the_lock() {
         eventually("nothing stays held", || two.is_free(&key));
     });
 }
+
+#[test]
+fn a_reply_that_drips_in_is_left_at_the_deadline() {
+    each_server(|server| {
+        let two = Two::meet(server);
+        let url = format!("{}?tls=off", server.url_at(&two.proxy.address()));
+        let client = Client::open(&url).unwrap();
+        let key = unique("drip");
+        take(&client, &key).release().unwrap();
+        two.proxy.drip(true);
+        let options = AcquireOptions::new().wait(ms(400));
+        let (result, took) = timed(|| client.acquire(&key, &options));
+        assert!(result.is_err());
+        assert!(took >= ms(400) && took < ms(2_400), "{took:?}");
+        two.proxy.drip(false);
+        eventually("nothing stays held", || two.is_free(&key));
+    });
+}

@@ -111,10 +111,12 @@ fn a_renewal_to_a_ttl_out_of_bounds_is_refused_and_changes_nothing() {
         assert!(lock.is_held());
         lock.renew_for(DAY * 366).unwrap();
         assert!(honest(&lock, &mut other, &key) > DAY * 365);
-        lock.renew_for(ms(10)).unwrap();
-        thread::sleep(ms(10));
+        // The least may be over before it has been told of.
+        let least = lock.renew_for(ms(10));
+        assert!(least.is_ok() || status(least) == Status::NotHeld);
+        let (_, waited) = timed(|| take(&client, &key));
+        assert!(waited < ms(2_000), "{waited:?}");
         assert_eq!(lock.lost_cause(), Some(LostCause::Expired));
-        assert!(try_it(&client, &key).is_some());
     });
 }
 

@@ -20,6 +20,8 @@ struct Inner {
     server: String,
     delay_ms: AtomicU64,
     silent: AtomicBool,
+    /// Everything passes a byte at a time, with pauses.
+    drips: AtomicBool,
     /// Connections accepted before this many were are silent.
     held_back: AtomicUsize,
     refuse: AtomicBool,
@@ -70,6 +72,11 @@ impl Proxy {
     /// Forwards nothing, and says nothing, until told otherwise.
     pub fn silence(&self, silent: bool) {
         self.inner.silent.store(silent, Ordering::SeqCst);
+    }
+
+    /// Passes everything on a byte at a time, one in 50 ms.
+    pub fn drip(&self, drips: bool) {
+        self.inner.drips.store(drips, Ordering::SeqCst);
     }
 
     /// Holds back what present connections send, or lets it go; later ones are
@@ -186,7 +193,7 @@ impl Inner {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
-            if !may_pass(self, &buffer[..count]) || to.write_all(&buffer[..count]).is_err() {
+            if !may_pass(self, &buffer[..count]) || self.pass(&mut to, &buffer[..count]).is_err() {
                 break;
             }
         }
@@ -196,6 +203,17 @@ impl Inner {
         }
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
+    }
+
+    fn pass(&self, to: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+        if !self.drips.load(Ordering::SeqCst) {
+            return to.write_all(bytes);
+        }
+        for byte in bytes {
+            to.write_all(&[*byte])?;
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// Marks the reply for cutting if this is the statement; passes it unless
