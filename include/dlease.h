@@ -520,8 +520,9 @@ dl_status dl_acquire(dl_client *client,
  * @param ttl_ms 10 ms to 366 days; 0: the grant's own.
  * @param error_out Receives the error of a failure; may be NULL.
  * @return OK; NOT_HELD if the lock is lost or released; UNAVAILABLE if the
- * server was not reached, with the lease as it was; SERVER, CONFIG,
- * INVALID_ARGUMENT, CLOSED, FORKED, INTERNAL, PANIC.
+ * server was not reached, with the lease as it was (or as short as was asked
+ * for, since the server may have done it); SERVER, CONFIG, INVALID_ARGUMENT,
+ * CLOSED, FORKED, INTERNAL, PANIC.
  *
  * Blocks: for a round trip; up to io_timeout_ms, and not past the lease.
  * Threads: any, also at the same time. After fork: FORKED.
