@@ -57,27 +57,28 @@
 #define DL_KIND_LEASE 0
 
 /**
- * A row lock in an open transaction.
+ * A row lock in an open transaction. Not yet: UNSUPPORTED.
  */
 #define DL_KIND_ROW 1
 
 /**
- * A named lock of the server's.
+ * A named lock of the server's. Not yet: UNSUPPORTED.
  */
 #define DL_KIND_NAMED 2
 
 /**
- * The library does not renew the lease; dl_renew() does.
+ * The library does not renew the lease; dl_renew() does. No effect yet: every
+ * lease is renewed by dl_renew() alone.
  */
 #define DL_ACQUIRE_MANUAL_RENEW 1
 
 /**
- * Do not queue behind those who wait.
+ * Do not queue behind those who wait. No effect yet: nobody queues.
  */
 #define DL_ACQUIRE_UNFAIR 2
 
 /**
- * Release may return before it is done.
+ * Release may return before it is done. No effect yet: it is done.
  */
 #define DL_ACQUIRE_LAZY_RELEASE 4
 
@@ -282,12 +283,13 @@ typedef struct {
    */
   uint32_t max_connections;
   /**
-   * The most connections that wait for a lock, apart from those; 8.
+   * The most connections that wait for a lock, apart from those; 8. No effect
+   * yet.
    */
   uint32_t max_waiting_connections;
   /**
    * How long a process may serve its own callers before the next process
-   * has its turn; 200.
+   * has its turn; 200. No effect yet.
    */
   uint32_t fairness_ms;
   /**
@@ -314,7 +316,7 @@ typedef struct {
    */
   uint64_t ttl_ms;
   /**
-   * Ends automatic renewal after this time; 0: never.
+   * Ends automatic renewal after this time; 0: never. No effect yet.
    */
   uint64_t max_hold_ms;
   /**

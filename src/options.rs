@@ -16,7 +16,7 @@ pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A row with an expiry, renewed while it is held.
+    /// A row with an expiry.
     #[default]
     Lease,
     /// A row lock in an open transaction.
@@ -173,7 +173,8 @@ impl AcquireOptions {
         self
     }
 
-    /// Ends automatic renewal after this time.
+    /// Ends automatic renewal after this time. No effect yet: every lease is
+    /// renewed by [`Lock::renew`](crate::Lock::renew) alone.
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> AcquireOptions {
         self.max_hold = Some(limit);

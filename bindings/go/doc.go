@@ -10,7 +10,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	defer lock.Release(ctx)
+//	defer lock.Release(context.Background()) // ctx bounded the wait
 //	... the work, and its writes with lock.Token() ...
 //
 // A lock is a lease: it ends by itself after its TTL, and is renewed by

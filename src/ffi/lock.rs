@@ -27,16 +27,17 @@ pub const DL_WAIT_FOREVER: u64 = u64::MAX;
 
 /// A row with an expiry. The one kind so far.
 pub const DL_KIND_LEASE: i32 = 0;
-/// A row lock in an open transaction.
+/// A row lock in an open transaction. Not yet: UNSUPPORTED.
 pub const DL_KIND_ROW: i32 = 1;
-/// A named lock of the server's.
+/// A named lock of the server's. Not yet: UNSUPPORTED.
 pub const DL_KIND_NAMED: i32 = 2;
 
-/// The library does not renew the lease; dl_renew() does.
+/// The library does not renew the lease; dl_renew() does. No effect yet: every
+/// lease is renewed by dl_renew() alone.
 pub const DL_ACQUIRE_MANUAL_RENEW: u32 = 1;
-/// Do not queue behind those who wait.
+/// Do not queue behind those who wait. No effect yet: nobody queues.
 pub const DL_ACQUIRE_UNFAIR: u32 = 2;
-/// Release may return before it is done.
+/// Release may return before it is done. No effect yet: it is done.
 pub const DL_ACQUIRE_LAZY_RELEASE: u32 = 4;
 
 /// Not lost.
@@ -71,7 +72,7 @@ pub struct dl_acquire_options {
     pub wait_ms: u64,
     /// The length of the lease, 10 ms to 366 days; 0: the client's default.
     pub ttl_ms: u64,
-    /// Ends automatic renewal after this time; 0: never.
+    /// Ends automatic renewal after this time; 0: never. No effect yet.
     pub max_hold_ms: u64,
     /// The owner, 1 to 255 bytes: an acquire of the same key by the same owner
     /// shares the grant. NULL: every acquire is an owner of its own.

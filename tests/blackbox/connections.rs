@@ -82,13 +82,13 @@ fn nobody_answers(address: &str) {
     let (result, took) = timed(|| client.acquire("k", &wait(2_000)));
     let error = result.expect_err("it cannot be done");
     assert_eq!(error.status(), Status::Unavailable);
-    assert!(took >= ms(2_000) && took < ms(2_500), "{took:?}");
+    assert!(took >= ms(2_000) && took < ms(3_000), "{took:?}");
     assert!(!format!("{error:?}").contains("topsecret"), "{error:?}");
+    assert!(!library_threads().is_empty());
     // One try has no deadline of its own: the lesser of I/O time-out and TTL.
     let (result, took) = timed(|| client.try_acquire("k", &AcquireOptions::new()));
     assert_eq!(status(result), Status::Unavailable);
     assert!(took < ms(1_000), "{took:?}");
-    assert!(!library_threads().is_empty());
     let ((), took) = timed(|| client.close());
     assert!(took < ms(2_500), "{took:?}");
     eventually("no thread is left", || library_threads().is_empty());
@@ -141,7 +141,7 @@ fn a_caller_waits_for_a_busy_connection_no_longer_than_it_says() {
                 eventually("the only connection is in use", || proxy.is_silent());
                 let (result, took) = timed(|| client.acquire(&keys[1], &wait(2_000)));
                 assert_eq!(status(result), Status::Unavailable);
-                assert!(took >= ms(2_000) && took < ms(2_500), "{took:?}");
+                assert!(took >= ms(2_000) && took < ms(3_000), "{took:?}");
                 proxy.silence(false);
                 stuck.join().unwrap().expect("granted, late").release().unwrap();
             });

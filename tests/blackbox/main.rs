@@ -23,6 +23,7 @@ mod leftovers;
 mod login;
 mod loss;
 mod outages;
+mod owners;
 mod ownership;
 mod schema;
 mod silence;
