@@ -4,13 +4,11 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use dlease::{Client, Status};
+use dlease::{AcquireOptions, Client, Status};
 
 use crate::support::child::Child;
 use crate::support::clock::Clock;
-use crate::support::{
-    Other, Own, each_kind_at_once, long, ms, status, take, take_for, try_it, unique,
-};
+use crate::support::{Other, Own, each_kind_at_once, long, ms, status, take_for, try_it, unique};
 
 /// 2024-03-31 01:00 UTC: in Berlin 02:00 becomes 03:00.
 const SPRING: u64 = 1_711_846_800;
@@ -92,14 +90,14 @@ fn hour(other: &mut Other) -> u32 {
 /// to run out, the other to run out over it.
 fn hold_across([one, two]: &[Client; 2], other: &mut Other, change: u64, ttl: Duration) {
     let (key, short) = (unique("summer"), unique("summer-short"));
-    let change_us = change * 1_000_000;
+    let (change_us, waiting) = (change * 1_000_000, AcquireOptions::new().wait(ttl * 3));
     let lock = take_for(one, &key, ttl);
     let sent = Instant::now();
     let lost = take_for(one, &short, ttl);
     assert!(other.now_us() < change_us && other.cell(&short, "expires_us") > change_us);
     let next = thread::scope(|scope| {
         let taking = scope.spawn(|| {
-            let next = take(two, &short);
+            let next = two.acquire(&short, &waiting).unwrap();
             (next, sent.elapsed())
         });
         while other.now_us() < change_us + 500_000 {
@@ -117,7 +115,7 @@ fn hold_across([one, two]: &[Client; 2], other: &mut Other, change: u64, ttl: Du
 
     let sent = Instant::now();
     lock.renew().unwrap();
-    let next = take(two, &key);
+    let next = two.acquire(&key, &waiting).unwrap();
     let took = sent.elapsed();
     assert!(took >= ttl && took < ttl + ms(2_000), "{took:?}");
     assert!(!lock.is_held());
