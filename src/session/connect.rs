@@ -272,7 +272,9 @@ impl Connector {
     fn schema_missing(&self, why: &str, refusal: Option<&Refusal>) -> Error {
         let mut ddl = sql::schema::create(&self.names).join(";\n");
         ddl.push_str(";\n");
-        ddl.push_str(&sql::schema::create_view(&self.names));
+        // May be run again, like the rest; the library itself replaces no view.
+        let view = sql::schema::create_view(&self.names);
+        ddl.push_str(&view.replacen("CREATE ", "CREATE OR REPLACE ", 1));
         let message = format!("schema missing: {why}. To be run by someone who may:\n{ddl};");
         let error = Error::new(Status::Config, message);
         match refusal {

@@ -90,7 +90,7 @@ fn storms_of_short_leases_give_a_key_one_holder_at_a_time_and_nobody_a_deadlock(
         for level in ["REPEATABLE READ", "READ COMMITTED"] {
             own.root().run(&format!("SET GLOBAL TRANSACTION ISOLATION LEVEL {level}"));
             let clients: Vec<Client> = (0..4).map(|_| own.server.client()).collect();
-            let (threads, time) = if long() { (100, ms(30_000)) } else { (40, ms(3_000)) };
+            let (threads, time) = if long() { (100, ms(30_000)) } else { (40, ms(2_000)) };
             println!("{kind}, {level}");
             storm(&clients, 20, threads, time);
         }

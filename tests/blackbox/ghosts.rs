@@ -11,13 +11,14 @@ use crate::support::place::Tables;
 use crate::support::proxy::Proxy;
 use crate::support::sql::Session;
 use crate::support::{
-    Other, Own, Server, each_kind, each_server, eventually, ms, status, take, timed, try_it, unique,
+    Other, Own, Server, each_kind_at_once, each_server, each_server_at_once, eventually, ms,
+    status, take, timed, try_it, unique,
 };
 use crate::unknown::Scene;
 
 #[test]
 fn a_statement_that_a_stopped_server_runs_after_its_caller_left_grants_nothing() {
-    each_kind(|kind| {
+    each_kind_at_once(|kind| {
         let own = Own::start(kind, "ghost", &[]);
         // Two connected clients, a free key, and one that has no row.
         let clients = [own.server.client(), own.server.client()];
@@ -51,7 +52,7 @@ fn a_statement_that_a_stopped_server_runs_after_its_caller_left_grants_nothing()
 
 #[test]
 fn a_server_that_wakes_up_within_the_callers_time_grants_once() {
-    each_kind(|kind| {
+    each_kind_at_once(|kind| {
         let own = Own::start(kind, "wakes", &[]);
         let client = own.server.client_with(|options| options.io_timeout(ms(700)));
         let key = unique("wakes");
@@ -75,7 +76,7 @@ fn a_server_that_wakes_up_within_the_callers_time_grants_once() {
 
 #[test]
 fn an_acquire_that_gave_up_at_a_locked_row_is_never_granted_later() {
-    each_server(|server| {
+    each_server_at_once(|server| {
         let mut scene = Scene::new(server);
         // The row is freed when the statement has been ended, or in the same
         // moment that its caller leaves: then a grant is undone.
@@ -111,7 +112,7 @@ fn an_acquire_that_gave_up_at_a_locked_row_is_never_granted_later() {
 
 #[test]
 fn a_locked_row_is_waited_for_no_longer_than_the_caller_says_and_then_taken() {
-    each_server(|server| {
+    each_server_at_once(|server| {
         let mut scene = Scene::new(server);
         let key = scene.free_key("blocked-then-free");
         let mut blocker = server.other();

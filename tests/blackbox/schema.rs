@@ -121,7 +121,7 @@ fn without_the_right_to_create_the_ddl_is_told_and_helps_without_a_restart() {
         let error = refused_at_once(&client, "k");
         assert_eq!(error.status(), Status::Config);
         let statements: Vec<&str> = ddl(error.message()).trim_end().split_terminator(';').collect();
-        assert_eq!(statements.len(), 3);
+        assert_eq!(statements.len(), 4);
         own.root().run(statements[0]);
         assert_eq!(refused_at_once(&client, "k").status(), Status::Config);
         for statement in statements {
