@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use dlease::{AcquireOptions, Client, Error, Lock, Status};
 
 pub use at_once::{at_once, each_kind_at_once, each_server_at_once};
-pub use server::{Own, Server, each_kind, each_server};
+pub use server::{Own, Server, each_server};
 pub use sql::Other;
 
 /// A key that no other test uses.
