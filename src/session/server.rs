@@ -21,8 +21,9 @@ pub(crate) struct Server {
     pub(crate) address: usize,
 }
 
-/// Uptime has whole seconds; a little more for its own rounding.
-const UPTIME_ERROR_US: u64 = 1_250_000;
+/// Uptime has whole seconds: two readings of one start lie less than one apart,
+/// and each gets half of that, and a little more. No server is back as soon.
+const UPTIME_ERROR_US: u64 = 600_000;
 
 impl Server {
     /// True if both are the same process: a session's number means the same

@@ -91,6 +91,9 @@ fn a_restart_under_the_same_address_is_noticed_before_a_connection_is_used() {
 fn a_grant_whose_reply_died_with_the_server_is_adopted_and_no_namesake_is_killed() {
     each_kind_at_once(|kind| {
         let own = Own::start(kind, "reply", &[]);
+        // One start of a server is told from the next by its uptime, which has
+        // whole seconds: this server must not be back in less than two.
+        thread::sleep(ms(3_000));
         let proxy = Proxy::start(own.server.port());
         let client = own.server.behind(&proxy).client();
         let key = unique("reply");
