@@ -86,8 +86,12 @@ pub(crate) enum Phase {
 /// local instant: the TTL less a margin of 5 %, at most 100 ms, and less 1 % in
 /// case the two clocks do not run at the same speed.
 pub(crate) fn deadline(sent: Instant, ttl: Duration) -> Instant {
-    let margin = (ttl / 20).min(Duration::from_millis(100));
-    sent.after((ttl - margin) / 101 * 100)
+    sent.after((ttl - margin(ttl)) / 101 * 100)
+}
+
+/// By how much a handle's deadline lies before the end of its lease.
+pub(crate) fn margin(ttl: Duration) -> Duration {
+    (ttl / 20).min(Duration::from_millis(100))
 }
 
 /// When a lease of `ttl` that is asked for now, or was a moment ago, is over,

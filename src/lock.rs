@@ -155,7 +155,7 @@ impl Lock {
         if released {
             self.grant.released();
         } else {
-            self.client.leases.lost_before_release(call, &self.grant);
+            self.client.leases.tell_lost(call, &self.grant);
         }
         self.client.forget(&self.grant);
         drop(turn);

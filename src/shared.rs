@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::call::Call;
 use crate::calls::{Begun, Calls};
 use crate::error::{Error, Result, Status};
-use crate::grant::{Grant, LostCause};
+use crate::grant::{self, Grant, LostCause};
 use crate::key::Key;
 use crate::kinds::lease::{Leases, ended};
 use crate::lock::Lock;
@@ -109,9 +109,8 @@ impl Shared {
         });
         let Some(grant) = found else { return Ok(None) };
         let lock = Lock::new(Arc::clone(self), Arc::clone(&grant));
-        let wanted = crate::grant::deadline(Instant::now(), ttl);
-        let margin = (ttl / 20).min(Duration::from_millis(100));
-        if wanted.since(grant.deadline()) <= margin {
+        let wanted = grant::deadline(Instant::now(), ttl);
+        if wanted.since(grant.deadline()) <= grant::margin(ttl) {
             return Ok(Some(lock));
         }
         match grant.turn(call) {

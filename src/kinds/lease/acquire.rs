@@ -118,11 +118,12 @@ impl Leases {
         let mut session = match self.pool.take(call) {
             Ok(session) => session,
             Err(NoSession::Interrupted(status)) => return Tried::Ended(status),
-            Err(NoSession::Late(error)) => return Tried::Unready(error),
             Err(NoSession::Failed(error)) if is_final(&error) => return Tried::Failed(error),
             // A single try knocks more than once: a connection may be lost while
             // it is being opened, by whatever ended the ones before.
-            Err(NoSession::Failed(error)) => return Tried::Unready(error),
+            Err(NoSession::Failed(error) | NoSession::Late(error)) => {
+                return Tried::Unready(error);
+            }
         };
         let hold = random::id();
         let give_up_us = match session.give_up(call) {

@@ -50,7 +50,7 @@ impl Leases {
                 Err(not_held())
             }
             Ok(false) => {
-                grant.lost(self.cause(call, grant));
+                self.tell_lost(call, grant);
                 Err(not_held())
             }
             Err(error) => {
@@ -103,18 +103,14 @@ impl Leases {
         }
     }
 
-    /// Why a renewal or release found nothing to change.
-    fn cause(&self, call: &Arc<Call>, grant: &Grant) -> LostCause {
-        match self.look(call, grant) {
+    /// A renewal or release found nothing to change: the grant is lost, for the
+    /// cause that the row tells.
+    pub(crate) fn tell_lost(&self, call: &Arc<Call>, grant: &Grant) {
+        grant.lost(match self.look(call, grant) {
             Ok(None) => LostCause::RowGone,
             Ok(Some(found)) if found.stamp.token != grant.token => LostCause::Taken,
             _ => LostCause::Expired,
-        }
-    }
-
-    /// The cause for a grant that a release found gone.
-    pub(crate) fn lost_before_release(&self, call: &Arc<Call>, grant: &Grant) {
-        grant.lost(self.cause(call, grant));
+        });
     }
 
     fn look(&self, call: &Arc<Call>, grant: &Grant) -> Result<Option<Found>> {
