@@ -321,7 +321,8 @@ typedef struct {
   uint64_t max_hold_ms;
   /**
    * The owner, 1 to 255 bytes: an acquire of the same key by the same owner
-   * shares the grant. NULL: every acquire is an owner of its own.
+   * shares the grant. Each handle is released once, the last release frees
+   * the key, and a loss ends all. NULL: every acquire is its own owner.
    */
   const char *owner;
   /**

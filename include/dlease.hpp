@@ -70,10 +70,11 @@ struct client_options {
     milliseconds default_ttl{0};
     /// The most connections at a time, 1 to 10000; 8.
     std::uint32_t max_connections = 0;
-    /// The most connections that wait for a lock, apart from those; 8.
+    /// The most connections that wait for a lock, apart from those; 8. No
+    /// effect yet.
     std::uint32_t max_waiting_connections = 0;
     /// How long a process may serve its own callers before the next process
-    /// has its turn, at most UINT32_MAX ms; 200 ms.
+    /// has its turn, at most UINT32_MAX ms; 200 ms. No effect yet.
     milliseconds fairness{0};
     /// Whether missing tables are made; yes.
     std::optional<bool> create_schema{};
@@ -86,10 +87,11 @@ struct acquire_options {
     milliseconds wait = forever;
     /// The length of the lease, 10 ms to 366 days; zero: the client's default.
     milliseconds ttl{0};
-    /// Ends automatic renewal after this time; zero: never.
+    /// Ends automatic renewal after this time; zero: never. No effect yet.
     milliseconds max_hold{0};
     /// The owner, 1 to 255 bytes: an acquire of the same key by the same owner
-    /// shares the grant. Without one every acquire is an owner of its own.
+    /// shares the grant. Each handle is released once, the last one frees the
+    /// key, and a loss ends all. Without one every acquire is its own owner.
     std::optional<std::string> owner{};
     /// A note for people who look at the table, at most 255 bytes.
     std::string note{};

@@ -182,7 +182,8 @@ impl AcquireOptions {
     }
 
     /// Acquires as this owner, at most 255 bytes: whoever acquires the same
-    /// key as the same owner shares the grant.
+    /// key as the same owner shares the grant. Each lock is released once, the
+    /// last release frees the key, and a loss ends them all.
     #[must_use]
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> AcquireOptions {
         self.owner = Some(owner.as_ref().to_vec());

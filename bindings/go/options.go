@@ -130,7 +130,7 @@ func WithTTL(ttl time.Duration) AcquireOption {
 }
 
 // WithMaxHold ends automatic renewal after this time, 1 ms at least. Without it
-// nothing does.
+// nothing does. No effect yet, since nothing renews by itself.
 func WithMaxHold(limit time.Duration) AcquireOption {
 	return func(o *acquireOptions) { o.maxHoldMs = millis(&o.err, "max hold", limit) }
 }
@@ -153,7 +153,8 @@ func WithKind(kind Kind) AcquireOption {
 	return func(o *acquireOptions) { o.kind = kind }
 }
 
-// WithManualRenew leaves the renewal of the lease to [Lock.Renew].
+// WithManualRenew leaves the renewal of the lease to [Lock.Renew]. For now that
+// is so without it too.
 func WithManualRenew() AcquireOption {
 	return func(o *acquireOptions) { o.flags |= C.DL_ACQUIRE_MANUAL_RENEW }
 }

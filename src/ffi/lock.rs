@@ -75,7 +75,8 @@ pub struct dl_acquire_options {
     /// Ends automatic renewal after this time; 0: never. No effect yet.
     pub max_hold_ms: u64,
     /// The owner, 1 to 255 bytes: an acquire of the same key by the same owner
-    /// shares the grant. NULL: every acquire is an owner of its own.
+    /// shares the grant. Each handle is released once, the last release frees
+    /// the key, and a loss ends all. NULL: every acquire is its own owner.
     pub owner: *const c_char,
     /// A note for people who look at the table, at most 255 bytes.
     pub note: *const c_char,

@@ -197,8 +197,8 @@ impl Resolver {
     /// The body of the thread.
     fn run(self: &Arc<Resolver>) {
         let mut pause = SHORTEST_PAUSE;
-        while let Some((job, call)) = self.next() {
-            let working = AssertUnwindSafe(|| self.work(&call, &job));
+        while let Some(job) = self.next() {
+            let working = AssertUnwindSafe(|| self.work(&job));
             let done = panic::catch_unwind(working).unwrap_or_else(|_| {
                 Err(Error::new(Status::Internal, "cannot resolve: the library panicked"))
             });
@@ -206,9 +206,8 @@ impl Resolver {
                 Ok(()) => pause = SHORTEST_PAUSE,
                 Err(_) if until(&job).has_passed() => drop_late(job),
                 Err(_) => {
-                    let rest = Instant::now().after(pause);
+                    self.rest(Instant::now().after(pause));
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                    let _ = call.wait(rest, || None::<()>);
                     self.state.lock().jobs.push_back(job);
                 }
             }
@@ -216,7 +215,7 @@ impl Resolver {
     }
 
     /// The next job, or `None` when the thread is to end.
-    fn next(&self) -> Option<(Job, Arc<Call>)> {
+    fn next(&self) -> Option<Job> {
         let idle_until = Instant::now().after(IDLE);
         let mut state = self.state.lock();
         state.current = None;
@@ -234,12 +233,27 @@ impl Resolver {
                 }
             }
             if let Some(job) = state.next_job() {
-                let limit = Instant::now().after(self.connector.settings.io_timeout);
-                let call = Arc::new(Call::new(limit.min(state.stop_at.unwrap_or(limit))));
-                state.current = Some(Arc::clone(&call));
-                return Some((job, call));
+                return Some(job);
             }
             state = self.bell.wait_until(state, idle_until);
+        }
+    }
+
+    /// Enters what the thread is about to do. Its time counts from when there
+    /// is a session: over a slow network to open one takes longer than to use it.
+    fn begin(&self) -> Arc<Call> {
+        let mut state = self.state.lock();
+        let limit = Instant::now().after(self.connector.settings.io_timeout);
+        let call = Arc::new(Call::new(limit.min(state.stop_at.unwrap_or(limit))));
+        state.current = Some(Arc::clone(&call));
+        call
+    }
+
+    /// Lets time pass, but for closing.
+    fn rest(&self, until: Instant) {
+        let mut state = self.state.lock();
+        while state.stop_at.is_none() && !until.has_passed() {
+            state = self.bell.wait_until(state, until);
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::session::Session;
 use crate::session::failure::{Class, Failure};
 use crate::sql::lease::{ROLLBACK, Row, release_all};
 use crate::sql::session::kill;
-use crate::sync::Arc;
 use crate::sys::clock::Instant;
 
 /// The server's number for "there is no such session".
@@ -20,10 +19,11 @@ const NO_SUCH_SESSION: u16 = 1094;
 
 impl Resolver {
     /// Does one job, or says why it could not be done now.
-    pub(super) fn work(&self, call: &Arc<Call>, job: &Job) -> Result<(), Error> {
+    pub(super) fn work(&self, job: &Job) -> Result<(), Error> {
         let mut slot = self.session.lock();
         let own = self.session_for(slot.take(), job);
         let is_own = own.is_ok();
+        let call = &self.begin();
         // Where the server lets nobody more in, one of the pool's will do.
         let mut session = own.or_else(|error| self.pool.take(call).map_err(|_| error))?;
         let done = match job {

@@ -157,6 +157,10 @@ fn plain_text(error: &mysql::Error) -> String {
         (None, mysql::Error::DriverError(e @ DriverError::UnknownAuthPlugin(_))) => {
             format!("{e} (or there is no such user)")
         }
+        // The address is said already.
+        (None, mysql::Error::DriverError(DriverError::CouldNotConnect(Some((_, why, _))))) => {
+            why.clone()
+        }
         (None, mysql::Error::DriverError(e)) => e.to_string(),
         (None, other) => other.to_string(),
     }

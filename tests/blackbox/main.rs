@@ -25,6 +25,7 @@ mod loss;
 mod outages;
 mod owners;
 mod ownership;
+mod resolving;
 mod schema;
 mod silence;
 mod statements;

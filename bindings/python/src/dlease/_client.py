@@ -110,7 +110,8 @@ class Client:
         `renew`: False for a lease that only `Lock.renew` renews. (The library
         does not renew by itself yet, so for now that is every lease.)
         `owner`: 1 to 255 bytes: an acquire of the same key by the same owner
-        shares the grant. None: every acquire is an owner of its own.
+        shares the grant. Each is released once, the last release frees the
+        key, and a loss ends all. None: every acquire is its own owner.
         `note`: for people who look at the table; at most 255 bytes.
         `max_hold`: the seconds after which automatic renewal ends; None never.
         (No effect yet, as there is none.)

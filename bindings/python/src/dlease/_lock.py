@@ -96,7 +96,7 @@ class Lock:
         """
         grant = self._mine()
         if grant is None:
-            raise NotHeld(f"lock {self._key!r} is not held")
+            raise NotHeld(f"lock {_shown(self._key)} is not held")
         status, failure = grant.release()
         if status == _ffi.OK:
             self._forget(grant)
@@ -144,7 +144,7 @@ class Lock:
         ttl_ms = _arguments.optional_millis("ttl", ttl)
         grant = self._mine()
         if grant is None:
-            raise NotHeld(f"lock {self._key!r} is not held")
+            raise NotHeld(f"lock {_shown(self._key)} is not held")
         status, failure = grant.renew(ttl_ms)
         if status != _ffi.OK:
             raise self._error(grant, status, failure)
@@ -186,7 +186,7 @@ class Lock:
 
     def __repr__(self) -> str:
         state = "locked" if self.locked() else "unlocked"
-        return f"<{state} dlease.Lock {self._key!r} token={self.token}>"
+        return f"<{state} dlease.Lock {_shown(self._key)} token={self.token}>"
 
     def _acquire(self, wait_ms: int) -> None:
         grant, cancel = _ffi.Grant(), _ffi.Cancel()
@@ -196,7 +196,7 @@ class Lock:
             # One try is over soon, and not worth a thread.
             status, failure = interruptible(call, cancel.fire) if wait_ms else call()
             if status != _ffi.OK:
-                raise error_for(status, failure, f"someone else has lock {self._key!r}")
+                raise error_for(status, failure, f"someone else has lock {_shown(self._key)}")
             self._remember(grant)
         except BaseException:
             # Also one that a signal handler raised after the grant was made.
@@ -230,12 +230,12 @@ class Lock:
 
     def _error(self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None) -> Error:
         if status != Status.NOT_HELD:
-            return error_for(status, failure, f"lock {self._key!r}: the call was ended")
+            return error_for(status, failure, f"lock {_shown(self._key)}: the call was ended")
         cause = grant.lost_cause()
         if cause is not None:
-            return LockLost(f"lock {self._key!r} was lost: {cause}")
+            return LockLost(f"lock {_shown(self._key)} was lost: {cause}")
         self._forget(grant)
-        return NotHeld(f"lock {self._key!r} was released already")
+        return NotHeld(f"lock {_shown(self._key)} was released already")
 
 
 class Lost:
@@ -273,3 +273,11 @@ def _caller() -> object:
         if task is not None:
             return task
     return threading.current_thread()
+
+
+def _shown(key: bytes) -> str:
+    """A key as people wrote it: text where it is UTF-8."""
+    try:
+        return repr(key.decode())
+    except UnicodeDecodeError:
+        return repr(key)
