@@ -39,12 +39,31 @@
     { sizeof(dl_client_options), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0 }
 #define DL_ACQUIRE_OPTIONS_INIT \
     { sizeof(dl_acquire_options), 0, 0, 0, NULL, NULL, NULL, 0, 0 }
+#define DL_EVENT_INIT { sizeof(dl_event), 0, NULL, NULL, 0, 0, 0 }
+#define DL_STATS_INIT \
+    { sizeof(dl_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 #if defined(__GNUC__) || defined(__clang__)
 #define DL_MUST_USE __attribute__((warn_unused_result))
 #else
 #define DL_MUST_USE
 #endif
+
+/**
+ * In dl_event: the lock is acquired, and the caller's to free.
+ */
+#define DL_EVENT_ACQUIRED 1
+
+/**
+ * In dl_event: it is not; the error, if there is one, is the caller's to free.
+ */
+#define DL_EVENT_FAILED 2
+
+/**
+ * In dl_event: a lock acquired by dl_acquire_async() was lost; it stays its
+ * owner's. Not sent yet.
+ */
+#define DL_EVENT_LOST 3
 
 /**
  * For wait_ms: wait for ever.
@@ -73,7 +92,8 @@
 #define DL_ACQUIRE_MANUAL_RENEW 1
 
 /**
- * Do not queue behind those who wait. No effect yet: nobody queues.
+ * Takes the lock if it is free, though others wait for it already; waits in its
+ * turn otherwise. A single try always does.
  */
 #define DL_ACQUIRE_UNFAIR 2
 
@@ -283,13 +303,13 @@ typedef struct {
    */
   uint32_t max_connections;
   /**
-   * The most connections that wait for a lock, apart from those; 8. No effect
-   * yet.
+   * The most connections that wait for a lock, apart from those; 8. Beyond
+   * them rows are looked at now and then, and order is not kept.
    */
   uint32_t max_waiting_connections;
   /**
    * How long a process may serve its own callers before the next process
-   * has its turn; 200. No effect yet.
+   * has its turn; 200.
    */
   uint32_t fairness_ms;
   /**
@@ -342,6 +362,144 @@ typedef struct {
    */
   uint32_t flags;
 } dl_acquire_options;
+
+/**
+ * What became of an acquire that was begun. Begin with DL_EVENT_INIT.
+ */
+typedef struct {
+  /**
+   * sizeof(dl_event).
+   */
+  size_t size;
+  /**
+   * The tag given to dl_acquire_async().
+   */
+  uint64_t tag;
+  /**
+   * ACQUIRED: the lock, to be freed by dl_lock_free(). Else NULL.
+   */
+  dl_lock *lock;
+  /**
+   * FAILED with a status below 0: the error, to be freed by
+   * dl_error_free(). Else NULL.
+   */
+  dl_error *error;
+  /**
+   * How the acquire ended: as dl_acquire() returns it.
+   */
+  dl_status status;
+  /**
+   * DL_EVENT_…; 0: none.
+   */
+  int32_t type;
+  /**
+   * LOST: DL_LOST_…. Else 0.
+   */
+  int32_t cause;
+} dl_event;
+
+/**
+ * What a client has done since it was opened, and what it has open now. Begin
+ * with DL_STATS_INIT.
+ */
+typedef struct {
+  /**
+   * sizeof(dl_stats).
+   */
+  size_t size;
+  /**
+   * Leases granted, also by hand-over.
+   */
+  uint64_t grants;
+  /**
+   * Acquires that had to wait.
+   */
+  uint64_t waits;
+  /**
+   * Waits that ended at their deadline while someone else had the lock.
+   */
+  uint64_t time_outs;
+  /**
+   * Leases handed from one caller of this process to the next in one commit.
+   */
+  uint64_t hand_overs;
+  /**
+   * Releases that rang the bell for the next process.
+   */
+  uint64_t rings;
+  /**
+   * Looks at the rows that nobody rings for, each at any number of keys.
+   */
+  uint64_t looks;
+  /**
+   * Renewals that the server was asked for.
+   */
+  uint64_t renewals;
+  /**
+   * Releases that did what they were to do.
+   */
+  uint64_t releases;
+  /**
+   * Releases that failed, and were left to the client's own thread.
+   */
+  uint64_t release_failures;
+  /**
+   * Grants lost since their time ran out.
+   */
+  uint64_t lost_expired;
+  /**
+   * Grants lost since the server was not reached.
+   */
+  uint64_t lost_unreachable;
+  /**
+   * Grants lost to another owner.
+   */
+  uint64_t lost_taken;
+  /**
+   * Grants lost since their row was gone.
+   */
+  uint64_t lost_row_gone;
+  /**
+   * Grants lost otherwise.
+   */
+  uint64_t lost_otherwise;
+  /**
+   * Statements tried again since a row, a table or the server was locked.
+   */
+  uint64_t retries_blocked;
+  /**
+   * Statements tried again since the server let nobody in, or took no writes.
+   */
+  uint64_t retries_unavailable;
+  /**
+   * Statements tried again since their connection was lost.
+   */
+  uint64_t retries_lost;
+  /**
+   * Times that the server was found to refuse GET_LOCK: rows are polled.
+   */
+  uint64_t gate_fallbacks;
+  /**
+   * Acquires whose reply was lost and that were found out about.
+   */
+  uint64_t resolved;
+  /**
+   * Panics in the client's own threads, which went on.
+   */
+  uint64_t panics;
+  /**
+   * Callers that wait now.
+   */
+  uint64_t waiting;
+  /**
+   * Connections for statements that are open now.
+   */
+  uint64_t connections;
+  /**
+   * Connections that wait at the server, or keep a bell, now.
+   */
+  uint64_t waiting_connections;
+} dl_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -492,6 +650,59 @@ int32_t dl_error_is_retriable(const dl_error *error);
 void dl_error_free(dl_error *error);
 
 /**
+ * Begins to acquire a lock, and returns at once. The outcome comes as an event,
+ * once, with the tag: in ACQUIRED the lock, in FAILED the status that
+ * dl_acquire() would have returned. Waits take no thread.
+ *
+ * @param client A client.
+ * @param key As for dl_acquire().
+ * @param options As for dl_acquire(); NULL for one try with the defaults. A
+ * dl_cancel in it has to live until the event was taken.
+ * @param tag Any number, for the caller to know the event by.
+ * @param error_out Receives the error of a failure; may be NULL.
+ * @return OK: begun; INVALID_ARGUMENT, UNSUPPORTED, CLOSED, FORKED, INTERNAL,
+ * PANIC: no event will come.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: FORKED.
+ */
+DL_MUST_USE
+dl_status dl_acquire_async(dl_client *client,
+                           const char *key,
+                           const dl_acquire_options *options,
+                           uint64_t tag,
+                           dl_error **error_out);
+
+/**
+ * Takes the next event, waiting for it if there is none.
+ *
+ * @param client A client.
+ * @param timeout_ms How long to wait; 0: not at all; DL_WAIT_FOREVER.
+ * @param event_out Receives the event; its size is to be set before.
+ * @return OK; TIMED_OUT: there was none; CLOSED once the client is closed and
+ * every event was taken; INVALID_ARGUMENT, FORKED, PANIC.
+ *
+ * Blocks: up to timeout_ms. Threads: any, also at the same time: each event
+ * goes to one. After fork: FORKED.
+ */
+DL_MUST_USE
+dl_status dl_client_next_event(dl_client *client,
+                               uint64_t timeout_ms,
+                               dl_event *event_out);
+
+/**
+ * A descriptor that is readable while events wait, for poll, epoll and event
+ * loops. Not to be read from, written to or closed; it lives as long as the
+ * client.
+ *
+ * @param client A client; NULL gives -1.
+ * @return The descriptor, the same each time; -1 if the system has none to
+ * give, and after a fork.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: -1.
+ */
+int32_t dl_client_event_fd(dl_client *client);
+
+/**
  * Acquires a lock.
  *
  * @param client A client.
@@ -616,6 +827,18 @@ dl_status dl_lock_state(const dl_lock *lock);
  * Blocks: no. Threads: any, also at the same time. After fork: DL_LOST_FORKED.
  */
 int32_t dl_lock_lost_cause(const dl_lock *lock);
+
+/**
+ * Reads the counters.
+ *
+ * @param client A client.
+ * @param stats_out Receives them; its size is to be set before.
+ * @return OK, INVALID_ARGUMENT, PANIC. After a fork all are 0.
+ *
+ * Blocks: no. Threads: any, also at the same time. After fork: works.
+ */
+dl_status dl_client_stats(const dl_client *client,
+                          dl_stats *stats_out);
 
 /**
  * The name of a status without its prefix: "NOT_HELD" for 4.

@@ -2,6 +2,7 @@
 //! thread sleeps, and how others wake it or end it. Knows nothing of what the
 //! call is about.
 
+use std::fmt;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -11,12 +12,22 @@ use crate::sys::clock::Instant;
 use crate::sys::socket;
 
 /// A call in progress.
-#[derive(Debug)]
 pub(crate) struct Call {
     begun: Instant,
     deadline: Instant,
     state: Mutex<State>,
     bell: Condvar,
+    /// What an interruption does where no thread sleeps in the call.
+    on_end: Option<OnEnd>,
+}
+
+/// Told why the call must end: once, by whoever ends it, with no lock held.
+type OnEnd = Box<dyn Fn(Status) + Send + Sync>;
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("deadline", &self.deadline).finish()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -41,8 +52,26 @@ pub(crate) enum Waited<T> {
 
 impl Call {
     pub(crate) fn new(deadline: Instant) -> Call {
+        Call::make(deadline, None)
+    }
+
+    /// A call in which no thread sleeps: its end is told to `on_end`, also that
+    /// by its deadline, which the watchdog sees to.
+    pub(crate) fn without_thread(
+        deadline: Instant,
+        on_end: impl Fn(Status) + Send + Sync + 'static,
+    ) -> Call {
+        Call::make(deadline, Some(Box::new(on_end)))
+    }
+
+    fn make(deadline: Instant, on_end: Option<OnEnd>) -> Call {
         let begun = Instant::now();
-        Call { begun, deadline, state: Mutex::default(), bell: Condvar::new() }
+        Call { begun, deadline, state: Mutex::default(), bell: Condvar::new(), on_end }
+    }
+
+    /// True if it is for others to end the call at its deadline.
+    pub(crate) fn has_no_thread(&self) -> bool {
+        self.on_end.is_some()
     }
 
     pub(crate) fn begun(&self) -> Instant {
@@ -62,6 +91,7 @@ impl Call {
     /// socket where it is blocked. The first reason stands.
     pub(crate) fn interrupt(&self, why: Status) {
         let mut state = self.state.lock();
+        let is_first = state.interrupted.is_none();
         state.interrupted.get_or_insert(why);
         if let Some((fd, _)) = state.socket {
             // Under the mutex: the descriptor is open as long as it stands in
@@ -69,6 +99,21 @@ impl Call {
             socket::shut_down(fd);
         }
         self.bell.wake_all();
+        drop(state);
+        if let Some(on_end) = &self.on_end
+            && is_first
+        {
+            on_end(why);
+        }
+    }
+
+    /// Shuts down the socket at which the call's thread is, if it is at one. The
+    /// call goes on.
+    pub(crate) fn cut(&self) {
+        let state = self.state.lock();
+        if let Some((fd, _)) = state.socket {
+            socket::shut_down(fd);
+        }
     }
 
     /// Has the sleeping thread look again at what it waits for. To be called

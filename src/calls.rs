@@ -58,11 +58,14 @@ impl Drop for Begun {
 impl Calls {
     /// Enters a call; one of a closed client has to end at once.
     pub(crate) fn begin(self: &Arc<Calls>, deadline: Instant) -> Begun {
-        let call = Arc::new(Call::new(deadline));
+        self.enter(Arc::new(Call::new(deadline)))
+    }
+
+    /// The same for a call that is there already.
+    pub(crate) fn enter(self: &Arc<Calls>, call: Arc<Call>) -> Begun {
         let mut state = self.state.lock();
-        if state.closed {
-            call.interrupt(Status::Closed);
-        } else if !state.watched {
+        let is_closed = state.closed;
+        if !is_closed && !state.watched {
             let calls = Arc::clone(self);
             // Without a thread the sockets' own time-outs have to do.
             state.watched = thread::start("dlease-watch", move || calls.watch()).is_ok();
@@ -70,6 +73,11 @@ impl Calls {
         let number = state.next;
         state.next += 1;
         state.present.insert(number, Arc::clone(&call));
+        drop(state);
+        // What an interruption does may come back here: with no lock held.
+        if is_closed {
+            call.interrupt(Status::Closed);
+        }
         Begun { calls: Arc::clone(self), number, call }
     }
 
@@ -77,10 +85,12 @@ impl Calls {
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        for call in state.present.values() {
+        let present: Vec<Arc<Call>> = state.present.values().cloned().collect();
+        self.bell.wake_all();
+        drop(state);
+        for call in present {
             call.interrupt(Status::Closed);
         }
-        self.bell.wake_all();
     }
 
     /// Waits for the watchdog to end.
@@ -97,8 +107,19 @@ impl Calls {
         let mut state = self.state.lock();
         loop {
             let now = Instant::now();
+            let mut late = Vec::new();
             for call in state.present.values() {
                 call.cut_off_if_late(now);
+                if call.has_no_thread() && now >= call.deadline() {
+                    late.push(Arc::clone(call));
+                }
+            }
+            if !late.is_empty() {
+                drop(state);
+                for call in late {
+                    call.interrupt(Status::TimedOut);
+                }
+                state = self.state.lock();
             }
             if !state.present.is_empty() {
                 idle_from = now;

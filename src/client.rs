@@ -2,21 +2,25 @@
 //! server, lends its sessions to calls, and on closing releases what it holds.
 
 use std::fmt;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::error::{Result, Status};
+use crate::events::Event;
 use crate::grant::Grant;
 use crate::key::Key;
-use crate::kinds::lease::{Leases, Request};
+use crate::kinds::lease::Leases;
 use crate::lock::Lock;
 use crate::options::{AcquireOptions, ClientOptions, Wait};
 use crate::session::connect::{self, Connector};
 use crate::shared::Shared;
 use crate::sql::Names;
+use crate::stats::Stats;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 use crate::sys::{fork, host};
 use crate::url;
+use crate::wait::waiter::Request;
 
 /// A client of one database. Clones are the same client; it is closed when the
 /// last one is dropped, or by [`Client::close`].
@@ -74,6 +78,20 @@ impl Builder {
     /// The most connections at a time; 8 by default.
     pub fn max_connections(mut self, count: u32) -> Builder {
         self.options.max_connections = Some(count);
+        self
+    }
+
+    /// The most connections that wait for a lock, apart from those; 8 by
+    /// default. Beyond them rows are looked at, and order is not kept.
+    pub fn max_waiting_connections(mut self, count: u32) -> Builder {
+        self.options.max_waiting_connections = Some(count);
+        self
+    }
+
+    /// How long a process may serve its own callers before the next process has
+    /// its turn; 200 ms by default.
+    pub fn fairness(mut self, limit: Duration) -> Builder {
+        self.options.fairness = Some(limit);
         self
     }
 
@@ -152,44 +170,85 @@ impl Client {
         let shared = self.shared();
         shared.check()?;
         options.check()?;
-        let key = Key::new(key.as_ref())?;
-        let settings = &shared.leases.connector.settings;
+        let (request, deadline) = self.request(Key::new(key.as_ref())?, options);
+        let call = shared.begin(deadline);
+        let call = call.as_ref();
+        if let Some(cancel) = &options.cancel {
+            cancel.attach(call);
+        }
+        if let Some(lock) = shared.join(call, &request)? {
+            return Ok(lock);
+        }
+        match shared.leases.acquire(call, request.clone()) {
+            Ok(granted) => shared.keep(Grant::new(&request, &granted)),
+            // The row has no place for another hold; one of them may be a grant
+            // of this client's that was not there before.
+            Err(error) if error.status() == Status::Unsupported => {
+                shared.join(call, &request)?.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins to acquire a lock, and returns at once; [`Client::next_event`]
+    /// gives the outcome, with this tag. Waits take no thread.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT, UNSUPPORTED, CLOSED, FORKED; all others come as events.
+    pub fn acquire_async(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: &AcquireOptions,
+        tag: u64,
+    ) -> Result<()> {
+        self.shared().check()?;
+        options.check()?;
+        let (request, deadline) = self.request(Key::new(key.as_ref())?, options);
+        self.shared().acquire_async(request, deadline, options.cancel.as_ref(), tag);
+        Ok(())
+    }
+
+    /// The next outcome of an acquire that was begun, waiting for it until
+    /// `timeout`: `None` if there was none. From any thread; each event goes to
+    /// one of those who wait.
+    ///
+    /// # Errors
+    /// CLOSED once the client is closed and every event has been taken; FORKED.
+    pub fn next_event(&self, timeout: Duration) -> Result<Option<Event>> {
+        self.shared().check_forked()?;
+        self.shared().events.next(Instant::now().after(timeout))
+    }
+
+    /// A descriptor that is readable while events wait, for poll and its like:
+    /// not to be read from or closed. -1 if the system has none to give, and in
+    /// a forked child.
+    pub fn event_fd(&self) -> RawFd {
+        if self.shared().is_forked() { -1 } else { self.shared().events.descriptor() }
+    }
+
+    /// Counters of what this client did, and what it has open now. Does not
+    /// block. In a forked child all are 0.
+    pub fn stats(&self) -> Stats {
+        if self.shared().is_forked() { Stats::default() } else { self.shared().leases.numbers() }
+    }
+
+    fn request(&self, key: Key, options: &AcquireOptions) -> (Request, Instant) {
+        let settings = &self.shared().leases.connector.settings;
         let ttl = options.ttl.unwrap_or(settings.default_ttl);
         let deadline = match options.wait {
             Wait::Try => Instant::now().after(settings.io_timeout.min(ttl)),
             Wait::For(limit) => Instant::now().after(limit),
             Wait::Forever => Instant::NEVER,
         };
-        let call = shared.begin(deadline);
-        let call = call.as_ref();
-        if let Some(cancel) = &options.cancel {
-            cancel.attach(call);
-        }
-        if let Some(owner) = &options.owner
-            && let Some(lock) = shared.join(call, &key, owner, ttl)?
-        {
-            return Ok(lock);
-        }
         let request = Request {
-            key: &key,
-            owner: options.owner.as_deref(),
-            note: &options.note,
+            key,
+            owner: options.owner.clone(),
+            note: options.note.clone(),
             ttl,
             one_try: options.wait == Wait::Try,
+            unfair: options.unfair,
         };
-        let granted = match shared.leases.acquire(call, &request) {
-            Ok(granted) => granted,
-            // The row has no place for another hold; one of them may be a grant
-            // of this client's that was not there before.
-            Err(error) if error.status() == Status::Unsupported => {
-                let owner = options.owner.as_deref().unwrap_or_default();
-                return shared.join(call, &key, owner, ttl)?.ok_or(error);
-            }
-            Err(error) => return Err(error),
-        };
-        let owner = options.owner.clone();
-        let grant = Grant::new(key, owner, granted.token, granted.hold, ttl, granted.deadline);
-        shared.keep(grant)
+        (request, deadline)
     }
 
     /// Releases what is held, ends every call with CLOSED, and joins the

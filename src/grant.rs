@@ -8,6 +8,7 @@ use crate::error::Status;
 use crate::key::Key;
 use crate::sync::{Arc, Mutex};
 use crate::sys::clock::Instant;
+use crate::wait::waiter::{Granted, Request};
 
 /// Why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +44,8 @@ pub(crate) struct Grant {
     /// Its id in the row's set of holds.
     pub(crate) hold: [u8; 16],
     pub(crate) ttl: Duration,
+    /// Since when this process has served its own callers with the key.
+    pub(crate) turn_began: Instant,
     state: Mutex<State>,
 }
 
@@ -101,14 +104,9 @@ fn row_until(ttl: Duration) -> Instant {
 }
 
 impl Grant {
-    pub(crate) fn new(
-        key: Key,
-        owner: Option<Vec<u8>>,
-        token: u64,
-        hold: [u8; 16],
-        ttl: Duration,
-        deadline: Instant,
-    ) -> Grant {
+    pub(crate) fn new(request: &Request, granted: &Granted) -> Grant {
+        let Granted { token, hold, deadline, turn_began } = *granted;
+        let Request { key, owner, ttl, .. } = request.clone();
         let state = State {
             phase: Phase::Held,
             deadline,
@@ -119,7 +117,7 @@ impl Grant {
             busy: false,
             queue: Vec::new(),
         };
-        Grant { key, owner, token, hold, ttl, state: Mutex::new(state) }
+        Grant { key, owner, token, hold, ttl, turn_began, state: Mutex::new(state) }
     }
 
     /// Where the grant is now. Its deadline alone ends it, without anybody's
@@ -286,7 +284,11 @@ mod tests {
     fn grant(ttl_ms: u64) -> Grant {
         let ttl = Duration::from_millis(ttl_ms);
         let key = Key::new(b"k").unwrap();
-        Grant::new(key, None, 7, [0; 16], ttl, deadline(Instant::now(), ttl))
+        let request =
+            Request { key, owner: None, note: Vec::new(), ttl, one_try: true, unfair: false };
+        let now = Instant::now();
+        let deadline = deadline(now, ttl);
+        Grant::new(&request, &Granted { token: 7, hold: [0; 16], deadline, turn_began: now })
     }
 
     #[test]

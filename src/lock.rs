@@ -9,6 +9,7 @@ use crate::grant::{Grant, LostCause, Phase};
 use crate::kinds::lease::{ended, not_held};
 use crate::options::check_ttl;
 use crate::shared::Shared;
+use crate::stats::Counter;
 use crate::sync::Arc;
 
 /// A lock that was acquired. Dropping it leaves the release to the client's
@@ -150,12 +151,17 @@ impl Lock {
                 return Err(not_held());
             }
         }
+        let leases = &self.client.leases;
         let again = phase == Phase::Ending;
-        let released = self.client.leases.release(call, &self.grant, again)?;
+        let released = (!again && leases.hand_over(call, &self.grant))
+            || leases.release(call, &self.grant, again).inspect_err(|_| {
+                leases.stats.count(Counter::ReleaseFailures);
+            })?;
         if released {
             self.grant.released();
+            leases.stats.count(Counter::Releases);
         } else {
-            self.client.leases.tell_lost(call, &self.grant);
+            leases.tell_lost(call, &self.grant);
         }
         self.client.forget(&self.grant);
         drop(turn);

@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) io_timeout: Duration,
     pub(crate) default_ttl: Duration,
     pub(crate) max_connections: usize,
+    pub(crate) max_waiting_connections: usize,
+    pub(crate) fairness: Duration,
     pub(crate) create_schema: bool,
 }
 
@@ -91,12 +93,15 @@ impl ClientOptions {
                 None => Duration::from_secs(30),
             },
             max_connections: connections("max_connections", self.max_connections)?,
+            max_waiting_connections: connections(
+                "max_waiting_connections",
+                self.max_waiting_connections,
+            )?,
+            fairness: match self.fairness {
+                Some(limit) => timeout("fairness_ms", Some(limit))?,
+                None => Duration::from_millis(200),
+            },
             create_schema: self.create_schema.unwrap_or(true),
-        })
-        .and_then(|settings| {
-            connections("max_waiting_connections", self.max_waiting_connections)?;
-            timeout("fairness_ms", self.fairness)?;
-            Ok(settings)
         })
     }
 }
@@ -139,6 +144,7 @@ pub struct AcquireOptions {
     pub(crate) note: Vec<u8>,
     pub(crate) cancel: Option<Cancel>,
     pub(crate) kind: Kind,
+    pub(crate) unfair: bool,
 }
 
 /// How long an acquire waits.
@@ -194,6 +200,14 @@ impl AcquireOptions {
     #[must_use]
     pub fn note(mut self, note: impl AsRef<[u8]>) -> AcquireOptions {
         self.note = note.as_ref().to_vec();
+        self
+    }
+
+    /// Takes the lock if it is free, though others wait for it already; waits in
+    /// its turn otherwise. A single try always does.
+    #[must_use]
+    pub fn unfair(mut self) -> AcquireOptions {
+        self.unfair = true;
         self
     }
 

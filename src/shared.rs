@@ -6,15 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::calls::{Begun, Calls};
+use crate::calls::Begun;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
-use crate::grant::{self, Grant, LostCause};
-use crate::key::Key;
+use crate::events::{Event, Events};
+use crate::grant::{self, Grant, LostCause, Phase};
 use crate::kinds::lease::{Leases, ended};
 use crate::lock::Lock;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, Weak};
 use crate::sys::clock::Instant;
 use crate::sys::fork;
+use crate::wait::Errand;
+use crate::wait::waiter::{Request, Waiter};
 
 /// How long closing takes at the most.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -22,8 +25,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// What a client and its locks share.
 pub(crate) struct Shared {
     generation: u64,
-    pub(crate) leases: Leases,
-    calls: Arc<Calls>,
+    pub(crate) leases: Arc<Leases>,
+    /// Outcomes of acquires that nobody sleeps for.
+    pub(crate) events: Events,
     /// Every grant that has not been released, by its hold id.
     grants: Mutex<HashMap<[u8; 16], Arc<Grant>>>,
     closed: AtomicBool,
@@ -35,8 +39,8 @@ impl Shared {
     pub(crate) fn new(leases: Leases) -> Shared {
         Shared {
             generation: fork::generation(),
-            leases,
-            calls: Arc::default(),
+            leases: Arc::new(leases),
+            events: Events::default(),
             grants: Mutex::default(),
             closed: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -49,12 +53,17 @@ impl Shared {
         self.generation != fork::generation()
     }
 
-    /// Whether calls may go on.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check_forked(&self) -> Result<()> {
         if self.is_forked() {
             let text = "the client was opened before a fork, in the parent";
             return Err(Error::new(Status::Forked, text));
         }
+        Ok(())
+    }
+
+    /// Whether calls may go on.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.check_forked()?;
         if self.broken.load(Ordering::Acquire) {
             return Err(Error::new(Status::Internal, "an earlier call panicked"));
         }
@@ -70,7 +79,7 @@ impl Shared {
 
     /// Enters a call into the list of those that closing ends.
     pub(crate) fn begin(&self, deadline: Instant) -> Begun {
-        self.calls.begin(deadline)
+        self.leases.calls.begin(deadline)
     }
 
     /// The deadline of a call that has none of its own.
@@ -99,10 +108,10 @@ impl Shared {
     pub(crate) fn join(
         self: &Arc<Shared>,
         call: &Arc<Call>,
-        key: &Key,
-        owner: &[u8],
-        ttl: Duration,
+        request: &Request,
     ) -> Result<Option<Lock>> {
+        let Some(owner) = request.owner.as_deref() else { return Ok(None) };
+        let (key, ttl) = (&request.key, request.ttl);
         let found = self.grants.lock().values().find_map(|grant| {
             let same = grant.key == *key && grant.owner.as_deref() == Some(owner);
             (same && grant.join()).then(|| Arc::clone(grant))
@@ -129,8 +138,76 @@ impl Shared {
         }
     }
 
+    /// Acquires without a thread to sleep in: the outcome becomes an event.
+    pub(crate) fn acquire_async(
+        self: &Arc<Shared>,
+        request: Request,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+        tag: u64,
+    ) {
+        let waiter = Arc::new_cyclic(|this: &Weak<Waiter>| {
+            let (shared, this) = (Arc::clone(self), Weak::clone(this));
+            let call = Call::without_thread(deadline, move |status| {
+                if let Some(waiter) = this.upgrade() {
+                    shared.end_async(&waiter, status, tag);
+                }
+            });
+            let (shared, asked) = (Arc::clone(self), request.clone());
+            Waiter::with_sink(Arc::new(call), request, move |outcome| {
+                let kept = outcome.and_then(|granted| shared.keep(Grant::new(&asked, &granted)));
+                shared.events.push(Event::new(tag, kept));
+            })
+        });
+        let begun = self.leases.calls.enter(Arc::clone(&waiter.call));
+        waiter.keep(begun);
+        if let Some(cancel) = cancel {
+            cancel.attach(&waiter.call);
+        }
+        let request = &waiter.request;
+        if request.one_try || request.owner.is_some() {
+            let (shared, waiter) = (Arc::clone(self), Arc::clone(&waiter));
+            let run = move || shared.run_async(&waiter, tag);
+            self.leases.waiting.add(Errand::Run(Box::new(run)));
+            self.leases.muster();
+        } else {
+            self.leases.enter(&waiter, false, None);
+        }
+    }
+
+    /// What an acquire has to do before it may wait, in a thread of the client's.
+    fn run_async(self: &Arc<Shared>, waiter: &Arc<Waiter>, tag: u64) {
+        match self.join(&waiter.call, &waiter.request) {
+            Ok(None) if !waiter.request.one_try => self.leases.enter(waiter, false, None),
+            Ok(None) => {
+                let outcome = self.leases.try_now(&waiter.call, &waiter.request);
+                if let Err(Ok(granted)) = waiter.deliver(outcome) {
+                    self.leases.give_up(&waiter.request, &granted);
+                }
+            }
+            joined => {
+                let (was_waiting, _) = waiter.leave();
+                if was_waiting && let Some(joined) = joined.transpose() {
+                    self.events.push(Event::new(tag, joined));
+                }
+            }
+        }
+    }
+
+    /// An acquire without a thread has to end.
+    fn end_async(&self, waiter: &Arc<Waiter>, status: Status, tag: u64) {
+        let was_waiting = waiter.is_waiting();
+        let (error, _) = self.leases.leave(waiter, status);
+        if was_waiting {
+            self.events.push(Event::new(tag, Err(error)));
+        }
+    }
+
     /// A grant has ended.
     pub(crate) fn forget(&self, grant: &Grant) {
+        if let Phase::Lost(cause) = grant.phase() {
+            self.leases.stats.count_loss(cause);
+        }
         self.grants.lock().remove(&grant.hold);
     }
 
@@ -147,15 +224,20 @@ impl Shared {
             return;
         }
         let stop_at = Instant::now().after(CLOSE_LIMIT);
-        self.calls.close();
+        self.leases.calls.close();
+        self.leases.waiting.close();
         let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
         for grant in grants {
             grant.lost(LostCause::Closed);
             self.leases.give_back(&grant);
         }
         self.leases.pool.close();
+        self.leases.gates.close();
         self.leases.resolver.close(stop_at);
+        self.leases.waiting.join(stop_at);
         self.leases.pool.join(stop_at);
-        self.calls.join(stop_at);
+        self.leases.gates.join(stop_at);
+        self.leases.calls.join(stop_at);
+        self.events.close();
     }
 }

@@ -55,6 +55,10 @@ impl Condvar {
         }
     }
 
+    pub(crate) fn wake_one(&self) {
+        self.0.notify_one();
+    }
+
     pub(crate) fn wake_all(&self) {
         self.0.notify_all();
     }

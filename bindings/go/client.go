@@ -16,9 +16,8 @@ import (
 // How many calls of one client are in C at the same time, each on an OS thread
 // of its own, which stays.
 const (
-	waitingPlaces = 64 // acquires that may wait for a lock
-	tryingPlaces  = 16 // tries
-	keepingPlaces = 16 // renewals, releases and pings
+	beginningPlaces = 8  // acquires that are being begun; waiting takes none
+	keepingPlaces   = 16 // renewals, releases and pings
 )
 
 const pingLimit = 5 * time.Second
@@ -38,7 +37,8 @@ type Client struct {
 	handle  *C.dl_client
 	cleanup runtime.Cleanup
 
-	waiting, trying, keeping places
+	events             *events
+	beginning, keeping places
 }
 
 // Open opens a client. It talks to no server and does not block: a wrong
@@ -88,15 +88,15 @@ func Open(url string, opts ...Option) (*Client, error) {
 		return nil, failure(status, detail)
 	}
 	c := &Client{
-		handle:  handle,
-		waiting: make(places, waitingPlaces),
-		trying:  make(places, tryingPlaces),
-		keeping: make(places, keepingPlaces),
+		handle:    handle,
+		events:    newEvents(handle),
+		beginning: make(places, beginningPlaces),
+		keeping:   make(places, keepingPlaces),
 	}
 	c.closing, c.close = context.WithCancel(context.Background())
 	// For a client that was forgotten. On a goroutine of its own, since closing
 	// may take its time and clean-ups share one.
-	c.cleanup = runtime.AddCleanup(c, func(handle *C.dl_client) { go C.dl_client_close(handle) }, handle)
+	c.cleanup = runtime.AddCleanup(c, func(e *events) { go e.close() }, c.events)
 	return c, nil
 }
 
@@ -109,7 +109,7 @@ func Open(url string, opts ...Option) (*Client, error) {
 // [ErrClosed], [ErrForked]; context.Canceled.
 func (c *Client) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return ended(ctx, false)
+		return ended(ctx)
 	}
 	limit := pingLimit
 	if deadline, ok := ctx.Deadline(); ok {
@@ -143,11 +143,10 @@ func (c *Client) Close() error {
 		c.close()
 		// No call may be in C with the handle when it is freed.
 		c.calls.Lock()
-		handle := c.handle
 		c.handle = nil
 		c.calls.Unlock()
 		c.cleanup.Stop()
-		C.dl_client_close(handle)
+		c.events.close()
 	})
 	return nil
 }
@@ -188,24 +187,13 @@ func (c *Client) await(ctx context.Context, call func() error) error {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return ended(ctx, false)
+		return ended(ctx)
 	}
 }
 
 // places bounds how many calls of one sort are in C at the same time. First
 // come, first served.
 type places chan struct{}
-
-// enter waits for a place until the context ends or the client closes.
-func (p places) enter(ctx, closing context.Context) (ok bool) {
-	select {
-	case p <- struct{}{}:
-		return true
-	case <-ctx.Done():
-	case <-closing.Done():
-	}
-	return false
-}
 
 func (p places) leave() { <-p }
 

@@ -24,12 +24,9 @@
 // and from another one than acquired the lock: nothing is tied to a goroutine
 // or to an OS thread.
 //
-// A call that is in C keeps an OS thread. So that thousands of goroutines can
-// wait, each client lets at most 64 acquires wait in C, 16 tries be made and
-// 16 renewals, releases and pings run at the same time; the others wait in Go,
-// and honour their context there. While all 64 places are taken, an Acquire
-// makes one try, and only if its key is held waits for a place: a free key is
-// never held up by others.
+// An acquire waits in the library without a thread, and its goroutine in Go: any
+// number may wait. A call that is in C keeps an OS thread; of renewals, releases
+// and pings each client runs 16 at a time, and the others wait in Go.
 //
 // # Contexts
 //

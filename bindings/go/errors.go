@@ -155,15 +155,11 @@ func invalid(format string, args ...any) error {
 func closed() error { return &Error{Status: StatusClosed} }
 
 // ended is the error of a call that its context has ended.
-func ended(ctx context.Context, seenHeld bool) error {
-	switch err := ctx.Err(); {
-	case !errors.Is(err, context.DeadlineExceeded):
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", &Error{Status: StatusCancelled, text: "cancelled"}, err)
-	case seenHeld:
-		return late(&Error{Status: StatusTimedOut})
-	default:
-		return late(&Error{Status: StatusUnavailable, retriable: true})
 	}
+	return late(&Error{Status: StatusUnavailable, retriable: true})
 }
 
 // late joins an error with that of a context whose deadline has passed.

@@ -74,7 +74,7 @@ func (l *Lock) Renew(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return ended(ctx, false)
+		return ended(ctx)
 	}
 	return l.client.await(ctx, func() error {
 		var detail *C.dl_error

@@ -54,7 +54,8 @@ func WithMaxConnections(n int) Option {
 }
 
 // WithMaxWaitingConnections bounds the connections that wait for a lock, apart
-// from those: 1 to 10000; 8 by default.
+// from those: 1 to 10000; 8 by default. Beyond them rows are looked at now and
+// then, and order is not kept.
 func WithMaxWaitingConnections(n int) Option {
 	return func(o *clientOptions) { o.maxWaiting = count(&o.err, "max waiting connections", n) }
 }
@@ -159,7 +160,8 @@ func WithManualRenew() AcquireOption {
 	return func(o *acquireOptions) { o.flags |= C.DL_ACQUIRE_MANUAL_RENEW }
 }
 
-// WithUnfair does not queue behind those who wait.
+// WithUnfair takes the lock if it is free, though others wait for it already,
+// and waits in its turn otherwise. TryAcquire always does.
 func WithUnfair() AcquireOption {
 	return func(o *acquireOptions) { o.flags |= C.DL_ACQUIRE_UNFAIR }
 }

@@ -40,11 +40,11 @@ pub struct dl_client_options {
     pub default_ttl_ms: u64,
     /// The most connections at a time, 1 to 10000; 8.
     pub max_connections: u32,
-    /// The most connections that wait for a lock, apart from those; 8. No effect
-    /// yet.
+    /// The most connections that wait for a lock, apart from those; 8. Beyond
+    /// them rows are looked at now and then, and order is not kept.
     pub max_waiting_connections: u32,
     /// How long a process may serve its own callers before the next process
-    /// has its turn; 200. No effect yet.
+    /// has its turn; 200.
     pub fairness_ms: u32,
     /// Whether missing tables are made: 0 default (yes), 1 yes, 2 no.
     pub create_schema: i32,

@@ -100,6 +100,30 @@ pub(super) unsafe fn out<T>(what: &str, pointer: *mut T, empty: T) -> Result<()>
     Ok(())
 }
 
+/// A structure that the library fills: its size is checked, the rest set to
+/// zero, as much of it as both sides know.
+///
+/// # Safety
+/// `pointer` is NULL or points to a structure of as many writable bytes as its
+/// first field, a `size_t`, says.
+pub(super) unsafe fn sized_out<T: Sized0>(what: &str, pointer: *mut T) -> Result<usize> {
+    if pointer.is_null() {
+        return Err(Error::invalid(format!("invalid {what}: it is NULL")));
+    }
+    // SAFETY: the first field is a size_t, readable by the contract.
+    let size = unsafe { pointer.cast::<usize>().read_unaligned() };
+    let known = size_of::<T>();
+    let is_older = size > 0 && T::FIELDS.contains(&size);
+    if size > LARGEST || (size < known && !is_older) {
+        return Err(Error::invalid(format!("invalid {}: size is {size}", T::NAME)));
+    }
+    let writable = size.min(known);
+    let first = size_of::<usize>();
+    // SAFETY: `writable` bytes are by the contract; zero is valid for all fields.
+    unsafe { pointer.cast::<u8>().add(first).write_bytes(0, writable - first) };
+    Ok(writable)
+}
+
 /// A duration, where 0 means that none was given.
 pub(super) fn millis(given: u64) -> Option<Duration> {
     (given != 0).then(|| Duration::from_millis(given))

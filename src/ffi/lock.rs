@@ -18,8 +18,8 @@ use crate::options::{AcquireOptions, Kind, Wait};
 /// A lock that was acquired. Usable from any thread, and not bound to the one
 /// that acquired it. To be freed by dl_lock_free(), before or after its client.
 pub struct dl_lock {
-    lock: Lock,
-    key: CString,
+    pub(super) lock: Lock,
+    pub(super) key: CString,
 }
 
 /// For wait_ms: wait for ever.
@@ -35,7 +35,8 @@ pub const DL_KIND_NAMED: i32 = 2;
 /// The library does not renew the lease; dl_renew() does. No effect yet: every
 /// lease is renewed by dl_renew() alone.
 pub const DL_ACQUIRE_MANUAL_RENEW: u32 = 1;
-/// Do not queue behind those who wait. No effect yet: nobody queues.
+/// Takes the lock if it is free, though others wait for it already; waits in its
+/// turn otherwise. A single try always does.
 pub const DL_ACQUIRE_UNFAIR: u32 = 2;
 /// Release may return before it is done. No effect yet: it is done.
 pub const DL_ACQUIRE_LAZY_RELEASE: u32 = 4;
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn dl_acquire(
 
 /// # Safety
 /// The texts are NULL or NUL-terminated, the token NULL or valid.
-unsafe fn acquire_options(given: dl_acquire_options) -> Result<AcquireOptions> {
+pub(super) unsafe fn acquire_options(given: dl_acquire_options) -> Result<AcquireOptions> {
     let known = DL_ACQUIRE_MANUAL_RENEW | DL_ACQUIRE_UNFAIR | DL_ACQUIRE_LAZY_RELEASE;
     if given.flags & !known != 0 {
         return Err(Error::invalid(format!("invalid flags: {:#x}", given.flags)));
@@ -170,6 +171,7 @@ unsafe fn acquire_options(given: dl_acquire_options) -> Result<AcquireOptions> {
             note: convert::optional(given.note).unwrap_or_default().to_vec(),
             cancel: given.cancel.as_ref().map(dl_cancel::token).transpose()?,
             kind,
+            unfair: given.flags & DL_ACQUIRE_UNFAIR != 0,
         })
     }
 }

@@ -14,6 +14,8 @@ mod convert;
 pub mod cancel;
 pub mod client;
 pub mod error;
+pub mod events;
 pub mod lock;
+pub mod stats;
 pub mod status;
 pub mod version;

@@ -21,7 +21,7 @@ use crate::error::{Error, Status};
 use crate::key::Key;
 use crate::session::Session;
 use crate::session::connect::Connector;
-use crate::session::pool::Pool;
+use crate::session::pool::{Closing, Pool};
 use crate::session::server::Server;
 use crate::sync::{Arc, Condvar, Mutex};
 use crate::sys::clock::Instant;
@@ -57,6 +57,10 @@ pub(crate) struct Leftover {
     pub(crate) is_shared: bool,
     /// When the lease ends by itself.
     pub(crate) until: Instant,
+    /// The session that keeps the key's bell for it: closed, and so rung, once
+    /// the row is released and this is dropped.
+    #[expect(dead_code, reason = "there to be dropped")]
+    pub(crate) bell: Option<Closing>,
 }
 
 /// Where the resolver and the call that asks meet.

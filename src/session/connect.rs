@@ -26,6 +26,10 @@ use crate::sys::clock::Instant;
 use crate::sys::fork;
 use crate::url::{Target, Tls};
 
+/// After how many seconds of silence the server ends a session that waits: for
+/// so long a stopped process may keep the others waiting.
+pub(crate) const WAITING_IDLE_S: u32 = 2;
+
 /// What every session of a client is opened with.
 #[derive(Debug)]
 pub(crate) struct Connector {
@@ -48,6 +52,16 @@ impl Connector {
             }
         }
         Err(first_error.unwrap_or_else(|| Error::new(Status::Internal, "no address")))
+    }
+
+    /// Opens a session that may keep others waiting, and that the server ends
+    /// where nothing is heard of it for a while.
+    pub(crate) fn open_for_waiting(&self) -> Result<Session> {
+        let mut session = self.open()?;
+        let call = Call::new(Instant::now().after(self.settings.connect_timeout));
+        let limit = sql::gate::idle_limit(WAITING_IDLE_S);
+        session.execute(&call, &limit).map_err(|f| f.refusal().error("cannot wait"))?;
+        Ok(session)
     }
 
     /// Opens a session to one address of the URL, by its number.
@@ -193,6 +207,7 @@ impl Connector {
             server: Arc::new(server),
             clock,
             clock_is_old: false,
+            logs_statements: statement_log,
             is_tls: self.target.socket.is_none() && self.target.tls != Tls::Off,
             io_timeout: self.settings.io_timeout,
             broken: false,

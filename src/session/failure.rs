@@ -73,6 +73,17 @@ impl Refusal {
         }
     }
 
+    /// True if it ended a wait for a named lock as it was to be ended: by its
+    /// time, by a KILL QUERY, or by a circle of waiting.
+    pub(crate) fn ends_a_wait(&self) -> bool {
+        matches!(self.errno, 1317 | 3024 | 1969 | 3058 | 1213 | 1205)
+    }
+
+    /// True if it has nothing to do with what was asked for.
+    pub(crate) fn is_transient(&self) -> bool {
+        self.errno == 0 || matches!(self.class(), Class::ReadOnly | Class::Crowded)
+    }
+
     /// The error for the caller, where `what` could not be done.
     pub(crate) fn error(&self, what: &str) -> Error {
         let status = match self.class() {
@@ -94,6 +105,12 @@ impl Refusal {
 }
 
 impl Failure {
+    pub(crate) fn into_refusal(self) -> Refusal {
+        match self {
+            Failure::Refused(refusal) | Failure::Lost(refusal) => refusal,
+        }
+    }
+
     pub(crate) fn refusal(&self) -> &Refusal {
         match self {
             Failure::Refused(refusal) | Failure::Lost(refusal) => refusal,

@@ -44,6 +44,9 @@ pub(crate) struct Session {
     pub(crate) server: Arc<Server>,
     clock: Clock,
     clock_is_old: bool,
+    /// Its server's binary log holds statements, of which some are not to be
+    /// written there.
+    pub(crate) logs_statements: bool,
     /// Its writes can raise SIGPIPE; std protects those of a plain socket.
     is_tls: bool,
     /// The longest that one reply is waited for.
@@ -69,6 +72,31 @@ impl Session {
             conn.query_drop(sql)?;
             Ok(Done { rows: conn.affected_rows(), insert_id: conn.last_insert_id() })
         })
+    }
+
+    /// Runs several statements that return no rows, in one packet, and gives the
+    /// answer of the first. The first that fails is the last that was run.
+    pub(crate) fn execute_first(&mut self, call: &Call, sql: &str) -> Result<Done, Failure> {
+        self.run(call, |conn| {
+            let mut results = conn.query_iter(sql)?;
+            let insert_id = results.last_insert_id().unwrap_or(0);
+            let first = Done { rows: results.affected_rows(), insert_id };
+            while let Some(result) = results.iter() {
+                for row in result {
+                    row?;
+                }
+            }
+            Ok(first)
+        })
+    }
+
+    /// Runs a query that waits in the server, for as long as it takes: it ends
+    /// by its own limit, by a KILL QUERY, or by an interruption of `call`. Its
+    /// number, or `None` for NULL.
+    pub(crate) fn wait(&mut self, call: &Call, sql: &str) -> Result<Option<u64>, Failure> {
+        let rows = self.run_until(call, Instant::NEVER, |conn| rows(conn, sql))?;
+        let is_null = rows.first().and_then(|row| row.first()).is_none_or(Option::is_none);
+        Ok((!is_null).then(|| number(&rows, 0)))
     }
 
     /// Runs several statements that return no rows, in one packet. The first
@@ -98,11 +126,19 @@ impl Session {
         call: &Call,
         io: impl FnOnce(&mut Conn) -> mysql::Result<T>,
     ) -> Result<T, Failure> {
+        let limit = call.deadline().left().saturating_add(GRACE).min(self.io_timeout);
+        self.run_until(call, Instant::now().after(limit), io)
+    }
+
+    fn run_until<T>(
+        &mut self,
+        call: &Call,
+        until: Instant,
+        io: impl FnOnce(&mut Conn) -> mysql::Result<T>,
+    ) -> Result<T, Failure> {
         let fd = self.fd();
-        let limit = (call.deadline().left() + GRACE).min(self.io_timeout);
-        socket::set_timeouts(fd, limit);
         // The time-outs bound one read; the watchdog bounds them all.
-        let until = Instant::now().after(limit);
+        socket::set_timeouts(fd, until.left());
         let result = match &mut self.conn {
             Some(conn) if self.is_tls => {
                 call.at_socket(fd, until, || signals::without_sigpipe(|| io(conn)))
@@ -117,16 +153,17 @@ impl Session {
         })
     }
 
-    /// The latest time, by the server's clock, at which a statement of `call`
-    /// that is sent now may have its effect. Read anew where the last reading
-    /// is old; errs on the late side, by a round trip at most.
-    pub(crate) fn give_up(&mut self, call: &Call) -> Result<u64, Failure> {
+    /// The latest time, by the server's clock, at which a statement that is sent
+    /// now may have its effect, for somebody who waits `until` then. Read anew
+    /// where the last reading is old; errs on the late side, by a round trip at
+    /// most.
+    pub(crate) fn give_up(&mut self, call: &Call, until: Instant) -> Result<u64, Failure> {
         let now = Instant::now();
         if self.clock_is_old || now.since(self.clock.read_at) > CLOCK_AGE {
             let rows = self.query(call, &sql::session::clock())?;
             self.learn_clock(now, number(&rows, 1));
         }
-        Ok(self.clock.at(call.deadline().min(now.after(self.io_timeout))))
+        Ok(self.clock.at(until.min(now.after(self.io_timeout))))
     }
 
     /// Takes over a reading of the server's clock that a statement brought
@@ -200,6 +237,11 @@ fn rows(conn: &mut Conn, sql: &str) -> mysql::Result<Vec<Cells>> {
 
 /// The number in a column of the first row; 0 if there is none.
 pub(crate) fn number(rows: &[Cells], column: usize) -> u64 {
-    let cell = rows.first().and_then(|row| row.get(column)).and_then(Option::as_deref);
+    rows.first().map_or(0, |row| number_in(row, column))
+}
+
+/// The number in a column; 0 if there is none.
+pub(crate) fn number_in(row: &Cells, column: usize) -> u64 {
+    let cell = row.get(column).and_then(Option::as_deref);
     cell.and_then(|text| std::str::from_utf8(text).ok()).and_then(|t| t.parse().ok()).unwrap_or(0)
 }

@@ -23,6 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Pool {
     connector: Arc<Connector>,
+    /// Sessions that wait at gates and keep bells, not those for statements.
+    for_waiting: bool,
+    most: usize,
     state: Mutex<State>,
     /// Rung when a connecting thread ends.
     ended: Condvar,
@@ -44,6 +47,22 @@ struct State {
     closed: bool,
 }
 
+/// A lent session that goes back to be closed, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    session: Option<Session>,
+    pool: Arc<Pool>,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(mut session) = self.session.take() {
+            session.mark_broken();
+            self.pool.put_back(session);
+        }
+    }
+}
+
 /// A call that waits for a session.
 #[derive(Debug)]
 struct Waiter {
@@ -63,7 +82,20 @@ pub(crate) enum NoSession {
 }
 
 impl Pool {
+    /// The sessions for statements.
     pub(crate) fn new(connector: Arc<Connector>) -> Pool {
+        let most = connector.settings.max_connections;
+        Pool::make(connector, false, most)
+    }
+
+    /// The sessions that wait, apart from those: however many wait, renewals and
+    /// releases have theirs.
+    pub(crate) fn for_waiting(connector: Arc<Connector>) -> Pool {
+        let most = connector.settings.max_waiting_connections;
+        Pool::make(connector, true, most)
+    }
+
+    fn make(connector: Arc<Connector>, for_waiting: bool, most: usize) -> Pool {
         let state = State {
             idle: Vec::new(),
             waiting: VecDeque::new(),
@@ -74,7 +106,7 @@ impl Pool {
             connect_from: Instant::now(),
             closed: false,
         };
-        Pool { connector, state: Mutex::new(state), ended: Condvar::new() }
+        Pool { connector, for_waiting, most, state: Mutex::new(state), ended: Condvar::new() }
     }
 
     /// Lends a session to `call`; it comes back by [`Pool::put_back`].
@@ -173,10 +205,11 @@ impl Pool {
     /// places left. Returns when to look again.
     fn start_connecting(self: &Arc<Pool>) -> Instant {
         let mut state = self.state.lock();
-        let most = self.connector.settings.max_connections;
         while !state.closed
+            // While the server lets nobody in, one knocks for all.
+            && (state.failed.is_none() || state.connecting == 0)
             && state.connecting < state.waiting.len()
-            && state.open + state.connecting < most
+            && state.open + state.connecting < self.most
         {
             if !state.connect_from.has_passed() {
                 return state.connect_from;
@@ -196,7 +229,10 @@ impl Pool {
     fn connect(self: &Arc<Pool>) {
         // A panic must not cost the pool a place for ever, nor its callers the
         // answer that they wait for.
-        let opening = AssertUnwindSafe(|| self.connector.open());
+        let opening = AssertUnwindSafe(|| match self.for_waiting {
+            true => self.connector.open_for_waiting(),
+            false => self.connector.open(),
+        });
         let result = panic::catch_unwind(opening).unwrap_or_else(|_| {
             Err(Error::new(Status::Internal, "cannot connect: the library panicked"))
         });
@@ -230,6 +266,16 @@ impl Pool {
             tell_all(state, &error);
         }
         state.failed = Some(error);
+    }
+
+    /// To close a lent session later.
+    pub(crate) fn closing(self: &Arc<Pool>, session: Session) -> Closing {
+        Closing { session: Some(session), pool: Arc::clone(self) }
+    }
+
+    /// How many are open.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().open
     }
 
     /// Closes every idle session: what was found out when they were opened is

@@ -6,7 +6,8 @@
 //! lapsed lease as held, and writes an expiry that is too early, which can only
 //! make its own lease end sooner. Neither grants a lock twice.
 
-use super::{NOW_US, Names, hex};
+use super::gate::Gate;
+use super::{NOW_US, Names, hex, hex_digits};
 
 /// Added to the server's clock where a statement reports that it came too
 /// late: no remaining time and no token is ever as large.
@@ -15,6 +16,9 @@ pub(crate) const LATE: u64 = 1 << 62;
 /// Added to the time that a lease has left where it is more than the lease is
 /// long, which can only be if the server's clock was set back.
 pub(crate) const STEPPED: u64 = 1 << 61;
+
+/// Reported where the lease is free, and others stand at the gate for it.
+pub(crate) const QUEUED: u64 = 1 << 60;
 
 /// All that a grant, a renewal or a release changes in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +66,38 @@ impl Row<'_> {
     /// (`0 * token` keeps MariaDB from evaluating the report as a constant.)
     /// The token grows by at least one, and to the clock if that is ahead, so
     /// that it grows even where rows or commits were lost.
-    pub(crate) fn take(&self, grant: &Grant<'_>) -> String {
+    ///
+    /// With a `queue`, a free lease is left to those who stand at its gate:
+    /// 0 rows and `QUEUED`. A hint for newcomers who can wait: had it been
+    /// wrong, they would only have queued.
+    pub(crate) fn take(&self, grant: &Grant<'_>, queue: Option<&Gate>) -> String {
         let (now, give_up_us) = (NOW_US, grant.give_up_us);
+        let mut condition = format!(
+            "AND ({now} < {give_up_us} OR LAST_INSERT_ID({LATE} + {now} + 0 * token) = 0) \
+             AND (expires_us <= {now} OR LAST_INSERT_ID(expires_us - {now} \
+             + IF(expires_us - {now} > ttl_us, {STEPPED}, 0)) = 0)"
+        );
+        if let Some(gate) = queue {
+            let is_free = gate.is_free();
+            condition
+                .push_str(&format!(" AND ({is_free} OR LAST_INSERT_ID({QUEUED} + 0 * token) = 0)"));
+        }
+        self.grant_where(grant, &condition)
+    }
+
+    /// `hand_over`: the lease goes from its only hold to the next caller of the
+    /// same process, in one commit instead of a release and a take.
+    ///
+    /// It demands that the lease has not lapsed and is still this grant's, as a
+    /// release does, and does nothing after its give-up, as a take does. 0 rows:
+    /// neither was released nor taken.
+    pub(crate) fn hand_over(&self, token: u64, hold: &[u8; 16], grant: &Grant<'_>) -> String {
+        let (now, give_up_us, hold) = (NOW_US, grant.give_up_us, hex(hold));
         self.grant_where(
             grant,
             &format!(
-                "AND ({now} < {give_up_us} OR LAST_INSERT_ID({LATE} + {now} + 0 * token) = 0) \
-                 AND (expires_us <= {now} OR LAST_INSERT_ID(expires_us - {now} \
-                 + IF(expires_us - {now} > ttl_us, {STEPPED}, 0)) = 0)"
+                "AND token = {token} AND holds = {hold} AND expires_us > {now} \
+                 AND {now} < {give_up_us}"
             ),
         )
     }
@@ -213,6 +241,15 @@ impl Row<'_> {
         )
     }
 
+    /// `left`: the microseconds that a lease has left, no row if it has no row.
+    pub(crate) fn left(&self) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        format!(
+            "SELECT IF(expires_us > {now}, expires_us - {now}, 0) AS left_us \
+             FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
+        )
+    }
+
     /// `look_if_locked`: whether a transaction has the row locked: refused at
     /// once if so. In autocommit the lock that it takes is gone with its reply.
     pub(crate) fn look_if_locked(&self) -> String {
@@ -233,6 +270,25 @@ impl Row<'_> {
              FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
         )
     }
+}
+
+/// `watch`: how long each of many leases has left: the key's place in the list,
+/// from 1, and the microseconds; a key without a row is left out.
+///
+/// A plain read, which waits for nobody. The list is one literal of hex digits,
+/// so that any number of keys is one statement; each row is fetched by the full
+/// primary key.
+pub(crate) fn watch(names: &Names, namespace: &[u8], keys: &[&[u8]]) -> String {
+    let (lock, now, namespace) = (&names.lock, NOW_US, hex(namespace));
+    let list: Vec<String> = keys.iter().map(|key| format!("\"{}\"", hex_digits(key))).collect();
+    let list = list.join(",");
+    format!(
+        "SELECT w.n, IF(l.expires_us > {now}, l.expires_us - {now}, 0) AS left_us \
+         FROM JSON_TABLE('[{list}]', '$[*]' COLUMNS (n FOR ORDINALITY, \
+         k VARCHAR(510) CHARACTER SET ascii PATH '$')) AS w \
+         STRAIGHT_JOIN {lock} AS l FORCE INDEX (PRIMARY) \
+         ON l.namespace = {namespace} AND l.kind = 0 AND l.lock_key = UNHEX(w.k)"
+    )
 }
 
 /// `release_all`: releases of several keys, each a `release` of its own, in one

@@ -7,6 +7,7 @@
 //! reads a column that the same statement assigns, its own apart: servers and
 //! sql_modes differ in whether it would see the old value or the new one.
 
+pub(crate) mod gate;
 pub(crate) mod lease;
 pub(crate) mod schema;
 pub(crate) mod session;
@@ -40,14 +41,17 @@ fn quoted(identifier: &str) -> String {
 
 /// Bytes as a hex literal: a binary string whatever the sql_mode or charset.
 pub(crate) fn hex(bytes: &[u8]) -> String {
+    format!("x'{}'", hex_digits(bytes))
+}
+
+/// Bytes as lower-case hex digits.
+pub(crate) fn hex_digits(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2 + 3);
-    text.push_str("x'");
+    let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         text.push(DIGITS[usize::from(byte >> 4)].into());
         text.push(DIGITS[usize::from(byte & 15)].into());
     }
-    text.push('\'');
     text
 }
 

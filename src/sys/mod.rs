@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "system calls that std has no safe form for")]
 
 pub(crate) mod clock;
+pub(crate) mod event_fd;
 pub(crate) mod fork;
 pub(crate) mod host;
 pub(crate) mod signals;

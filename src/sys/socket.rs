@@ -5,11 +5,12 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Bounds every later read and write by `limit` (at least a microsecond,
-/// since zero would mean for ever).
+/// since zero would mean for ever; 24 days and more are for ever).
 pub(crate) fn set_timeouts(fd: RawFd, limit: Duration) {
-    let limit = limit.max(Duration::from_micros(1));
+    let for_ever = limit.as_secs() >= 1 << 21;
+    let limit = if for_ever { Duration::ZERO } else { limit.max(Duration::from_micros(1)) };
     let time = libc::timeval {
-        tv_sec: limit.as_secs().min(i32::MAX as u64) as libc::time_t,
+        tv_sec: limit.as_secs() as libc::time_t,
         tv_usec: libc::suseconds_t::from(limit.subsec_micros()),
     };
     for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {

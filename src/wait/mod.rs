@@ -1,3 +1,398 @@
-//! Waiting for a lock that somebody else holds.
+//! Waiting for a lock that somebody else holds: who waits, in which order, and
+//! what is to be done for them. Pure state behind one mutex: it talks to no
+//! server, and starts no thread; kinds do both.
 
 pub(crate) mod backoff;
+pub(crate) mod bells;
+mod pace;
+pub(crate) mod queue;
+mod round;
+pub(crate) mod waiter;
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::error::Error;
+use crate::key::Key;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sys::clock::Instant;
+use queue::{Queue, Stand, Work};
+use waiter::Waiter;
+
+/// Something for a client thread to do.
+pub(crate) enum Errand {
+    /// Try to take this key for the head of its queue.
+    Try(Key),
+    /// Whatever it is.
+    Run(Box<dyn FnOnce() + Send>),
+}
+
+/// Everybody in a client who waits.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    state: Mutex<State>,
+    /// Rung when there is something to do, and when a thread has ended.
+    bell: Condvar,
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct State {
+    queues: HashMap<Key, Queue>,
+    /// Keys for which somebody is to stand at the gate, oldest first. Until
+    /// then, and so beyond the bound, their rows are watched.
+    to_stand: VecDeque<Key>,
+    errands: VecDeque<Errand>,
+    /// Those who are to be called off from where they wait in the server.
+    call_offs: Vec<Arc<Stand>>,
+    /// Threads, by what they do: all, and those with nothing to do.
+    pub(crate) standers: Crew,
+    pub(crate) runners: Crew,
+    pub(crate) watchers: Crew,
+    last_look: Option<Instant>,
+    /// The server refuses GET_LOCK: nobody stands, all rows are watched.
+    gates_refused: bool,
+    closed: bool,
+}
+
+/// The threads that do one sort of work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crew {
+    pub(crate) all: usize,
+    pub(crate) idle: usize,
+}
+
+impl Waiting {
+    /// True if callers of this process wait for the key already: who comes now
+    /// waits behind them.
+    pub(crate) fn has_queue(&self, key: &Key) -> bool {
+        let state = self.state.lock();
+        state.queues.get(key).is_some_and(|queue| !queue.waiters.is_empty())
+    }
+
+    /// The last of the queue. `tried` if the caller has found the lease held;
+    /// else the first of a queue has a client thread try for it.
+    pub(crate) fn enter(&self, waiter: &Arc<Waiter>, tried: bool) {
+        let mut state = self.state.lock();
+        let key = waiter.request.key.clone();
+        let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
+        if queue.waiters.is_empty() {
+            queue.begin();
+        }
+        queue.waiters.push_back(Arc::clone(waiter));
+        if tried {
+            queue.saw_held();
+            state.want_stander(&key);
+        } else if queue.waiters.len() > 1 {
+            // Whether it is held is to be seen in its call, too.
+            queue.due = Instant::now();
+        } else if queue.waiters.len() == 1 && !queue.trying && matches!(queue.work, Work::None) {
+            queue.trying = true;
+            state.errands.push_back(Errand::Try(key));
+        }
+        self.bell.wake_all();
+    }
+
+    /// Takes a waiter out. Nothing comes to it any more. The last one has
+    /// whoever stands for the key called off.
+    pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.state.lock();
+        let key = &waiter.request.key;
+        let Some(queue) = state.queues.get_mut(key) else { return };
+        queue.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+        if queue.waiters.is_empty()
+            && let Work::Standing(stand) = &queue.work
+        {
+            let stand = Arc::clone(stand);
+            if stand.is_over() {
+                state.call_offs.push(stand);
+            }
+        }
+        state.tidy(key);
+        self.bell.wake_all();
+    }
+
+    /// Whether the lease was seen held while `waiter` waited, or what went
+    /// wrong instead.
+    pub(crate) fn seen(&self, waiter: &Waiter) -> Result<(), Option<Error>> {
+        let state = self.state.lock();
+        match state.queues.get(&waiter.request.key) {
+            _ if waiter.has_seen_held() => Ok(()),
+            Some(queue) if queue.was_held_since(waiter.call.begun()) => Ok(()),
+            Some(queue) => Err(queue.error.clone()),
+            None => Err(None),
+        }
+    }
+
+    /// The first who waits for the key.
+    pub(crate) fn head(&self, key: &Key) -> Option<Arc<Waiter>> {
+        self.state.lock().queues.get_mut(key)?.head()
+    }
+
+    /// Takes the first who waits out of the queue, to hand the lease to it.
+    pub(crate) fn next(&self, key: &Key) -> Option<Arc<Waiter>> {
+        let mut state = self.state.lock();
+        let queue = state.queues.get_mut(key)?;
+        let next = queue.head();
+        queue.waiters.pop_front();
+        next
+    }
+
+    /// Puts it back where it was: it could not be handed the lease.
+    pub(crate) fn put_back(&self, waiter: &Arc<Waiter>) {
+        if !waiter.is_waiting() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let key = waiter.request.key.clone();
+        let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
+        queue.waiters.push_front(Arc::clone(waiter));
+        state.want_stander(&key);
+        self.bell.wake_all();
+    }
+
+    /// Takes a waiter out that has got what it waited for.
+    pub(crate) fn served(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.state.lock();
+        let key = &waiter.request.key;
+        if let Some(queue) = state.queues.get_mut(key) {
+            queue.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+            queue.free_since = None;
+        }
+        state.tidy(key);
+    }
+
+    /// Takes everybody out who waits for the key.
+    pub(crate) fn all(&self, key: &Key) -> Vec<Arc<Waiter>> {
+        let mut state = self.state.lock();
+        let Some(queue) = state.queues.get_mut(key) else { return Vec::new() };
+        queue.waiters.drain(..).collect()
+    }
+
+    /// The lease was seen held by somebody.
+    pub(crate) fn saw_held(&self, key: &Key) {
+        if let Some(queue) = self.state.lock().queues.get_mut(key) {
+            queue.saw_held();
+        }
+    }
+
+    /// Something went wrong at the server.
+    pub(crate) fn failed(&self, key: &Key, error: Error) {
+        if let Some(queue) = self.state.lock().queues.get_mut(key) {
+            queue.failed(error);
+        }
+    }
+
+    /// The try for the head of the queue is over, and it still waits: somebody
+    /// stands for it, or its row is watched.
+    pub(crate) fn tried(&self, key: &Key) {
+        let mut state = self.state.lock();
+        if let Some(queue) = state.queues.get_mut(key) {
+            queue.trying = false;
+            queue.look_later();
+            state.want_stander(key);
+        }
+        state.tidy(key);
+        self.bell.wake_all();
+    }
+
+    /// How long the lease has been free without the queue's getting it, as far
+    /// as was seen.
+    pub(crate) fn is_overtaken(&self, key: &Key) -> bool {
+        let state = self.state.lock();
+        state.queues.get(key).is_some_and(Queue::is_overtaken)
+    }
+
+    /// Adds something for a client thread to do.
+    pub(crate) fn add(&self, errand: Errand) {
+        self.state.lock().errands.push_back(errand);
+        self.bell.wake_all();
+    }
+
+    /// The server does not do what gates need. True the first time.
+    pub(crate) fn refuse_gates(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().gates_refused, true)
+    }
+
+    /// Whether there are gates, as far as is known.
+    pub(crate) fn has_gates(&self) -> bool {
+        !self.state.lock().gates_refused
+    }
+
+    /// What threads are to be started: standers, runners, a watcher. They count
+    /// as started.
+    pub(crate) fn muster(&self, most_standers: usize, most_runners: usize) -> (usize, usize, bool) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return (0, 0, false);
+        }
+        let to_stand = if state.gates_refused { 0 } else { state.to_stand.len() };
+        let standers = state.standers.missing(to_stand, most_standers);
+        let errands = state.errands.len();
+        let runners = state.runners.missing(errands, most_runners);
+        let busy = !state.queues.is_empty() || !state.call_offs.is_empty();
+        let watchers = state.watchers.missing(usize::from(busy), 1);
+        (standers, runners, watchers > 0)
+    }
+
+    /// The next errand; `None` when a runner has had nothing to do for a while.
+    pub(crate) fn next_errand(&self, idle_until: Instant) -> Option<Errand> {
+        let mut state = self.state.lock();
+        state.runners.idle += 1;
+        loop {
+            let errand = if state.closed { None } else { state.errands.pop_front() };
+            if errand.is_some() || state.closed || idle_until.has_passed() {
+                state.runners.leave(errand.is_none());
+                self.bell.wake_all();
+                return errand;
+            }
+            state = self.bell.wait_until(state, idle_until);
+        }
+    }
+
+    /// The next key to stand for; `None` when a stander has had nothing to do
+    /// for a while.
+    pub(crate) fn next_to_stand(&self, idle_until: Instant, most: usize) -> Option<Arc<Stand>> {
+        let mut state = self.state.lock();
+        state.standers.idle += 1;
+        loop {
+            let stand = state.next_to_stand(most);
+            if stand.is_some() || state.closed || idle_until.has_passed() {
+                state.standers.leave(stand.is_none());
+                self.bell.wake_all();
+                return stand;
+            }
+            let until = idle_until.min(state.stand_from());
+            state = self.bell.wait_until(state, until);
+        }
+    }
+
+    /// Nobody stands for the key any more, and nobody is to before `from`: its
+    /// row is watched meanwhile.
+    pub(crate) fn stood(&self, stand: &Stand, from: Instant) {
+        let mut state = self.state.lock();
+        if let Some(queue) = state.queues.get_mut(&stand.key) {
+            queue.work = Work::None;
+            queue.stand_from = from;
+            queue.is_urgent = false;
+            if !queue.waiters.is_empty() {
+                state.want_stander(&stand.key);
+            }
+        }
+        state.tidy(&stand.key);
+        self.bell.wake_all();
+    }
+
+    /// Ends the threads, and drops what is to be done.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let errands = std::mem::take(&mut state.errands);
+        let queues = std::mem::take(&mut state.queues);
+        state.to_stand.clear();
+        self.bell.wake_all();
+        drop(state);
+        // Sessions and closures are dropped with no lock held.
+        drop((errands, queues));
+    }
+
+    /// Waits for the threads to end.
+    pub(crate) fn join(&self, deadline: Instant) {
+        let mut state = self.state.lock();
+        while state.standers.all + state.runners.all + state.watchers.all > 0
+            && !deadline.has_passed()
+        {
+            state = self.bell.wait_until(state, deadline);
+        }
+    }
+
+    /// A thread could not be started after all.
+    pub(crate) fn not_started(&self, crew: fn(&mut State) -> &mut Crew) {
+        crew(&mut self.state.lock()).all -= 1;
+    }
+
+    /// How many callers wait.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().queues.values().map(|queue| queue.waiters.len()).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl State {
+    fn want_stander(&mut self, key: &Key) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && matches!(queue.work, Work::None)
+            && !queue.waiters.is_empty()
+        {
+            queue.work = Work::ToStand;
+            self.to_stand.push_back(key.clone());
+        }
+    }
+
+    /// The oldest key that may be stood for now, where a place is left: bells
+    /// that are kept take places, too.
+    fn next_to_stand(&mut self, most: usize) -> Option<Arc<Stand>> {
+        if self.closed || self.gates_refused {
+            return None;
+        }
+        let bells = self.queues.values().filter(|queue| queue.bell.takes_a_place()).count();
+        let standing = self.standers.all - self.standers.idle;
+        for place in 0..self.to_stand.len() {
+            let key = &self.to_stand[place];
+            let queue = self.queues.get_mut(key);
+            match queue {
+                Some(queue) if !queue.waiters.is_empty() => {
+                    if bells + standing >= most || !queue.stand_from.has_passed() {
+                        continue;
+                    }
+                    let stand = Arc::new(Stand::new(key.clone()));
+                    queue.work = Work::Standing(Arc::clone(&stand));
+                    queue.look_later();
+                    self.to_stand.remove(place);
+                    return Some(stand);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// When the next key may be stood for that may not now.
+    fn stand_from(&self) -> Instant {
+        let from = |key: &Key| self.queues.get(key).map(|queue| queue.stand_from);
+        let later = self.to_stand.iter().filter_map(from).filter(|from| !from.has_passed());
+        later.min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Forgets a queue that has nobody and nothing.
+    fn tidy(&mut self, key: &Key) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        if !queue.waiters.is_empty() {
+            return;
+        }
+        if matches!(queue.work, Work::ToStand) {
+            queue.work = Work::None;
+            self.to_stand.retain(|other| other != key);
+        }
+        if matches!(queue.work, Work::None) && !queue.trying && queue.bell.is_none() {
+            self.queues.remove(key);
+        }
+    }
+}
+
+impl Crew {
+    /// How many more are needed for `work` that waits; they count as started.
+    fn missing(&mut self, work: usize, most: usize) -> usize {
+        let wanted = work.saturating_sub(self.idle).min(most.saturating_sub(self.all));
+        self.all += wanted;
+        wanted
+    }
+
+    /// One has found something to do, or ends.
+    fn leave(&mut self, ends: bool) {
+        self.idle -= 1;
+        self.all -= usize::from(ends);
+    }
+}

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_types, reason = "tests measure with std's clock")]
 #![allow(clippy::disallowed_methods, reason = "tests start threads as users do")]
 
+mod asynchronous;
 mod basics;
 mod blocked;
 mod connections;
@@ -25,6 +26,7 @@ mod loss;
 mod outages;
 mod owners;
 mod ownership;
+mod queueing;
 mod resolving;
 mod schema;
 mod silence;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hand_over::RungOut;
 use super::{Found, Leases, micros, not_held};
 use crate::call::Call;
 use crate::error::Result;
@@ -9,6 +10,7 @@ use crate::grant::{self, Grant, LostCause};
 use crate::random;
 use crate::resolve::{self, Leftover};
 use crate::session::failure::Failure;
+use crate::stats::Counter;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 
@@ -18,6 +20,7 @@ impl Leases {
         let row = self.row(&grant.key);
         let shared = grant.owner.is_some();
         let mut sent_last = Instant::NEVER;
+        self.stats.count(Counter::Renewals);
         let done = self.until_answered(call, "renew", true, |session| {
             let (sent, attempt) = (Instant::now(), random::id());
             sent_last = sent;
@@ -42,7 +45,11 @@ impl Leases {
         });
         let renewed_until = grant::deadline(sent_last, ttl);
         match done {
-            Ok(true) if grant.renewed(renewed_until) => Ok(()),
+            Ok(true) if grant.renewed(renewed_until) => {
+                let (key, token) = (&grant.key, grant.token);
+                self.waiting.pass_bell(key, token, token, grant.deadline());
+                Ok(())
+            }
             Ok(true) => {
                 // Answered after the handle's deadline: it was told lost, and
                 // stays so. The lease is given back, and kept for nobody.
@@ -65,6 +72,12 @@ impl Leases {
     pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant, again: bool) -> Result<bool> {
         let row = self.row(&grant.key);
         let mut sent = u32::from(again);
+        match self.release_and_ring(call, grant) {
+            Some(RungOut::Done(true)) => return Ok(true),
+            Some(RungOut::Done(false)) => return Ok(again && self.was_released(call, grant)),
+            Some(RungOut::Unknown) => sent += 1,
+            Some(RungOut::NotDone) | None => {}
+        }
         let released = self.until_answered(call, "release", true, |session| {
             sent += 1;
             if grant.owner.is_some() {
@@ -73,6 +86,9 @@ impl Leases {
             let text = row.release(grant.token, &grant.hold);
             session.execute(call, &text).map(|done| done.rows > 0)
         })?;
+        if let Some(bell) = self.waiting.take_bell(&grant.key, grant.token) {
+            self.ring(call, &grant.key, bell);
+        }
         // Not there at the second sending: the first may have done it.
         Ok(released || (sent > 1 && self.was_released(call, grant)))
     }
@@ -99,6 +115,7 @@ impl Leases {
                 hold: grant.hold,
                 is_shared: grant.owner.is_some(),
                 until: grant.row_until(),
+                bell: self.last_ring(&grant.key, grant.token),
             });
         }
     }
@@ -106,11 +123,12 @@ impl Leases {
     /// A renewal or release found nothing to change: the grant is lost, for the
     /// cause that the row tells.
     pub(crate) fn tell_lost(&self, call: &Arc<Call>, grant: &Grant) {
-        grant.lost(match self.look(call, grant) {
+        let cause = match self.look(call, grant) {
             Ok(None) => LostCause::RowGone,
             Ok(Some(found)) if found.stamp.token != grant.token => LostCause::Taken,
             _ => LostCause::Expired,
-        });
+        };
+        grant.lost(cause);
     }
 
     fn look(&self, call: &Arc<Call>, grant: &Grant) -> Result<Option<Found>> {

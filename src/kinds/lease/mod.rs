@@ -2,12 +2,18 @@
 //! answer that a server or a broken connection can give.
 
 mod acquire;
+mod attempt;
+mod crew;
+mod hand_over;
 mod hold;
+mod stand;
 mod stepped;
+mod watch;
 
 use std::time::Duration;
 
 use crate::call::{Call, Waited};
+use crate::calls::Calls;
 use crate::error::{Error, Result, Status};
 use crate::key::Key;
 use crate::resolve::Resolver;
@@ -16,19 +22,24 @@ use crate::session::failure::{Class, Failure};
 use crate::session::pool::{NoSession, Pool};
 use crate::session::{Cells, Session, number};
 use crate::sql::lease::{Row, Stamp};
+use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, Mutex};
 use crate::sys::clock::Instant;
+use crate::wait::Waiting;
 use crate::wait::backoff::Backoff;
 
-pub(crate) use acquire::Request;
 use stepped::Watches;
 
 /// What the lease statements need of a client.
-#[derive(Debug)]
 pub(crate) struct Leases {
     pub(crate) connector: Arc<Connector>,
     pub(crate) pool: Arc<Pool>,
+    /// The sessions that wait, apart from the pool's.
+    pub(crate) gates: Arc<Pool>,
     pub(crate) resolver: Arc<Resolver>,
+    pub(crate) waiting: Waiting,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) stats: Counters,
     pub(crate) host: Vec<u8>,
     pub(crate) pid: u32,
     watches: Mutex<Watches>,
@@ -39,7 +50,11 @@ impl Leases {
         let pool = Arc::new(Pool::new(Arc::clone(&connector)));
         Leases {
             resolver: Arc::new(Resolver::new(Arc::clone(&connector), Arc::clone(&pool))),
+            gates: Arc::new(Pool::for_waiting(Arc::clone(&connector))),
             pool,
+            waiting: Waiting::default(),
+            calls: Arc::default(),
+            stats: Counters::default(),
             connector,
             host,
             pid,
@@ -84,6 +99,7 @@ impl Leases {
                             if !again {
                                 return Err(error);
                             }
+                            self.stats.count_retry(refusal.class());
                             unavailable(error)
                         }
                     }
@@ -123,6 +139,16 @@ impl Leases {
         }
         self.pool.put_back(session);
         was_outdated
+    }
+
+    /// The counters, and what is open now.
+    pub(crate) fn numbers(&self) -> Stats {
+        Stats {
+            waiting: self.waiting.count() as u64,
+            connections: self.pool.count() as u64,
+            waiting_connections: self.gates.count() as u64,
+            ..self.stats.read()
+        }
     }
 
     fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {

@@ -67,6 +67,24 @@ impl Child {
         answer.parse().map_err(|_| answer)
     }
 
+    /// Begins to acquire; [`Child::acquired`] gives the end.
+    pub fn begin_acquire(&mut self, key: &str, wait: Duration, ttl: Duration) {
+        let (wait, ttl) = (wait.as_millis(), ttl.as_millis());
+        self.say(format_args!("acquire {key} {wait} {ttl}"));
+    }
+
+    /// The end of the acquire that was begun: the token, or the status.
+    pub fn acquired(&mut self) -> Result<u64, String> {
+        let answer = self.hear("acquire");
+        answer.parse().map_err(|_| answer)
+    }
+
+    /// Sends its process a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: no memory is passed; the process is ours, and not waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+    }
+
     /// Renews the lock of this key: "OK" or the status.
     pub fn renew(&mut self, key: &str) -> String {
         self.tell(format_args!("renew {key}"))
@@ -90,7 +108,15 @@ impl Child {
     }
 
     fn tell(&mut self, line: impl Display) -> String {
+        self.say(&line);
+        self.hear(&line)
+    }
+
+    fn say(&mut self, line: impl Display) {
         writeln!(self.to.as_mut().expect("not dropped"), "{line}").expect("the child lives");
+    }
+
+    fn hear(&mut self, line: impl Display) -> String {
         loop {
             let mut text = String::new();
             let count = self.from.read_line(&mut text).expect("text");

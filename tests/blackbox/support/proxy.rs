@@ -30,6 +30,8 @@ struct Inner {
     cuts_left: AtomicUsize,
     /// Statements that contain this text are lost on their way, so often.
     lose: Mutex<(String, usize)>,
+    /// In every statement the first text becomes the second, as long as it.
+    replace: Mutex<(String, String)>,
     /// After the next statement that contains this text: silence.
     silent_after: Mutex<String>,
     statements: Mutex<Vec<String>>,
@@ -126,6 +128,13 @@ impl Proxy {
         self.inner.lose.lock().expect("not poisoned").1
     }
 
+    /// Writes `with` in place of `text` in every statement: the server answers
+    /// what it answers to that. Both as long. Needs `tls=off`.
+    pub fn replace(&self, text: &str, with: &str) {
+        assert_eq!(text.len(), with.len());
+        *self.inner.replace.lock().expect("not poisoned") = (text.to_owned(), with.to_owned());
+    }
+
     /// Sends the next statement that contains `text` on to the server, and is
     /// silent from then on. Needs `tls=off`.
     pub fn silence_after(&self, text: &str) {
@@ -206,6 +215,7 @@ impl Inner {
     }
 
     fn pass(&self, to: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+        let bytes = &self.replaced(bytes);
         if !self.drips.load(Ordering::SeqCst) {
             return to.write_all(bytes);
         }
@@ -214,6 +224,18 @@ impl Inner {
             thread::sleep(Duration::from_millis(50));
         }
         Ok(())
+    }
+
+    fn replaced(&self, bytes: &[u8]) -> Vec<u8> {
+        let (text, with) = self.replace.lock().expect("not poisoned").clone();
+        let mut bytes = bytes.to_vec();
+        if text.is_empty() {
+            return bytes;
+        }
+        while let Some(at) = bytes.windows(text.len()).position(|part| part == text.as_bytes()) {
+            bytes[at..at + text.len()].copy_from_slice(with.as_bytes());
+        }
+        bytes
     }
 
     /// Marks the reply for cutting if this is the statement; passes it unless

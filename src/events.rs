@@ -1,0 +1,118 @@
+//! Outcomes of acquires that nobody sleeps for, in the order in which they came,
+//! and a descriptor by which an event loop learns of them.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+
+use crate::error::{Error, Result, Status};
+use crate::lock::Lock;
+use crate::sync::{Condvar, Mutex};
+use crate::sys::clock::Instant;
+use crate::sys::event_fd::EventFd;
+
+/// What became of an acquire that was begun by
+/// [`Client::acquire_async`](crate::Client::acquire_async).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// The tag that the acquire was begun with.
+    pub tag: u64,
+    /// What happened.
+    pub outcome: Outcome,
+}
+
+/// What happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The lock is acquired.
+    Acquired(Lock),
+    /// It is not, for this reason: as from [`Client::acquire`](crate::Client::acquire).
+    Failed(Error),
+}
+
+impl Event {
+    pub(crate) fn new(tag: u64, result: Result<Lock>) -> Event {
+        let outcome = match result {
+            Ok(lock) => Outcome::Acquired(lock),
+            Err(error) => Outcome::Failed(error),
+        };
+        Event { tag, outcome }
+    }
+}
+
+/// The events of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Event>,
+    /// Made when it is first asked for.
+    descriptor: Option<EventFd>,
+    closed: bool,
+}
+
+impl Events {
+    pub(crate) fn push(&self, event: Event) {
+        let mut state = self.state.lock();
+        if state.queue.is_empty()
+            && let Some(descriptor) = &state.descriptor
+        {
+            descriptor.signal();
+        }
+        state.queue.push_back(event);
+        drop(state);
+        self.bell.wake_one();
+    }
+
+    /// The next event; `None` if there is none until the deadline.
+    pub(crate) fn next(&self, deadline: Instant) -> Result<Option<Event>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(event) = state.queue.pop_front() {
+                if state.queue.is_empty()
+                    && !state.closed
+                    && let Some(descriptor) = &state.descriptor
+                {
+                    descriptor.clear();
+                }
+                return Ok(Some(event));
+            }
+            if state.closed {
+                return Err(Error::new(Status::Closed, "the client is closed"));
+            }
+            if deadline.has_passed() {
+                return Ok(None);
+            }
+            state = self.bell.wait_until(state, deadline);
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        let mut state = self.state.lock();
+        if state.descriptor.is_none() {
+            state.descriptor = EventFd::new();
+            if let Some(descriptor) = &state.descriptor
+                && (!state.queue.is_empty() || state.closed)
+            {
+                descriptor.signal();
+            }
+        }
+        state.descriptor.as_ref().map_or(-1, EventFd::number)
+    }
+
+    /// No more events come; whoever waits is told, and the descriptor stays
+    /// readable.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        if let Some(descriptor) = &state.descriptor {
+            descriptor.signal();
+        }
+        self.bell.wake_all();
+    }
+}

@@ -1,0 +1,115 @@
+//! The client's own threads that work for those who wait, started when there is
+//! work, and ended when there was none for a while.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::time::Duration;
+
+use super::attempt::Tried;
+use super::{Leases, ended};
+use crate::error::{Error, Status};
+use crate::key::Key;
+use crate::stats::Counter;
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+use crate::sys::thread;
+use crate::wait::{Errand, State};
+
+/// How long a thread stays when there is nothing to do.
+const IDLE: Duration = Duration::from_secs(2);
+
+impl Leases {
+    /// Starts the threads for which there is work.
+    pub(crate) fn muster(self: &Arc<Leases>) {
+        let settings = &self.connector.settings;
+        let (standers, runners, watcher) =
+            self.waiting.muster(settings.max_waiting_connections, settings.max_connections);
+        for _ in 0..standers {
+            self.start("dlease-gate", Leases::stand_for_keys, |state| &mut state.standers);
+        }
+        for _ in 0..runners {
+            self.start("dlease-errand", Leases::run_errands, |state| &mut state.runners);
+        }
+        if watcher {
+            self.start("dlease-look", Leases::watch, |state| &mut state.watchers);
+        }
+    }
+
+    /// Without a thread the work waits for the next muster: whoever waits comes
+    /// by at the deadline at the latest.
+    fn start(
+        self: &Arc<Leases>,
+        name: &str,
+        body: fn(&Arc<Leases>),
+        crew: fn(&mut State) -> &mut crate::wait::Crew,
+    ) {
+        let leases = Arc::clone(self);
+        if thread::start(name, move || body(&leases)).is_err() {
+            self.waiting.not_started(crew);
+        }
+    }
+
+    fn stand_for_keys(self: &Arc<Leases>) {
+        let most = self.connector.settings.max_waiting_connections;
+        while let Some(stand) = self.waiting.next_to_stand(Instant::now().after(IDLE), most) {
+            let standing = AssertUnwindSafe(|| self.stand(&stand));
+            if panic::catch_unwind(standing).is_err() {
+                self.stats.count(Counter::Panics);
+                self.waiting.stood(&stand, Instant::now().after(IDLE));
+            }
+        }
+    }
+
+    fn run_errands(self: &Arc<Leases>) {
+        while let Some(errand) = self.waiting.next_errand(Instant::now().after(IDLE)) {
+            let running = AssertUnwindSafe(|| match errand {
+                Errand::Try(key) => self.try_for_head(&key),
+                Errand::Run(run) => run(),
+            });
+            if panic::catch_unwind(running).is_err() {
+                self.stats.count(Counter::Panics);
+            }
+        }
+    }
+
+    /// One attempt for the first in the queue: it has just come, or its row was
+    /// seen free.
+    fn try_for_head(self: &Arc<Leases>, key: &Key) {
+        while let Some(head) = self.waiting.head(key) {
+            let begun = self.calls.begin(Instant::now().after(self.connector.settings.io_timeout));
+            // Those at the gate come first, unless they let the lease lie.
+            let fair = !head.request.unfair && !self.waiting.is_overtaken(key);
+            let until = head.call.deadline();
+            match self.attempt(begun.as_ref(), until, &head.request, fair) {
+                Tried::Granted(granted) => {
+                    self.serve(&head, granted);
+                    break;
+                }
+                Tried::Failed(error) => {
+                    let _ = head.deliver(Err(error));
+                    self.waiting.served(&head);
+                    continue;
+                }
+                Tried::Ended(status) => {
+                    let _ = head.deliver(Err(ended(status)));
+                    self.waiting.served(&head);
+                }
+                Tried::Held(_) | Tried::Queued | Tried::Blocked(_) => {
+                    head.saw_held();
+                    self.waiting.saw_held(key);
+                }
+                Tried::Unready(error) => self.waiting.failed(key, unready(error)),
+            }
+            break;
+        }
+        self.waiting.tried(key);
+        self.muster();
+    }
+}
+
+fn unready(error: Error) -> Error {
+    if error.status() == Status::Unavailable {
+        return error;
+    }
+    Error::new(Status::Unavailable, error.message())
+        .with_server(error.server_errno(), error.sqlstate())
+}

@@ -1,0 +1,143 @@
+//! Handing a lease to the next caller of this process when it is released: one
+//! commit in place of two, and no process in between; within the time after
+//! which the next process has its turn.
+
+use super::Leases;
+use super::attempt::{Attempt, Tried, owner_of};
+use crate::call::Call;
+use crate::grant::Grant;
+use crate::key::Key;
+use crate::random;
+use crate::resolve::{Leftover, Unknown};
+use crate::session::failure::Failure;
+use crate::session::pool::{Closing, NoSession};
+use crate::stats::Counter;
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+use crate::wait::waiter::{Granted, Request, Waiter};
+
+impl Leases {
+    /// Releases `grant` by handing its lease to the next who waits, if somebody
+    /// does and this process's turn is not over. False: it is to be released
+    /// like any other.
+    pub(crate) fn hand_over(self: &Arc<Leases>, call: &Arc<Call>, grant: &Grant) -> bool {
+        let turn_ends = grant.turn_began.after(self.connector.settings.fairness);
+        if grant.owner.is_some() || turn_ends.has_passed() || !self.waiting.has_queue(&grant.key) {
+            return false;
+        }
+        let Some(next) = self.waiting.next(&grant.key) else { return false };
+        match self.hand_to(call, grant, &next) {
+            Some(mut granted) => {
+                granted.turn_began = grant.turn_began;
+                self.stats.count(Counter::HandOvers);
+                self.waiting.pass_bell(&grant.key, grant.token, granted.token, granted.deadline);
+                self.serve(&next, granted);
+                true
+            }
+            None => {
+                self.waiting.put_back(&next);
+                self.muster();
+                false
+            }
+        }
+    }
+
+    /// The exchange in the row. Where its reply is lost, what happened is found
+    /// out; if that cannot be in time, the release that follows finds the row
+    /// another's, or the resolver undoes the new grant.
+    fn hand_to(&self, call: &Arc<Call>, grant: &Grant, next: &Waiter) -> Option<Granted> {
+        let mut session = match self.pool.take(call) {
+            Ok(session) => session,
+            Err(NoSession::Interrupted(_) | NoSession::Failed(_) | NoSession::Late(_)) => {
+                return None;
+            }
+        };
+        let hold = random::id();
+        let request: &Request = &next.request;
+        let attempt =
+            Attempt { call, until: next.call.deadline(), request, behind: None, at: None };
+        let sent = Instant::now();
+        let answer = session.give_up(call, attempt.until).and_then(|give_up_us| {
+            let owner = owner_of(request, &hold);
+            let into = self.grant(request, &owner, &hold, give_up_us);
+            let text = self.row(&grant.key).hand_over(grant.token, &grant.hold, &into);
+            session.execute(call, &text)
+        });
+        let unknown = matches!(answer, Err(Failure::Lost(_))).then(|| Unknown {
+            key: grant.key.clone(),
+            hold,
+            session: session.id,
+            server: Arc::clone(&session.server),
+            until: Instant::now().after(self.connector.settings.io_timeout + request.ttl),
+        });
+        self.give_session_back(call, session, answer.as_ref().err());
+        let tried = match (answer, unknown) {
+            (Ok(done), _) if done.rows > 0 => self.honest(request, done.insert_id, hold, sent),
+            (Err(failure), Some(unknown)) => {
+                self.find_out(&attempt, sent, unknown, false, failure.refusal())
+            }
+            _ => return None,
+        };
+        match tried {
+            Tried::Granted(granted) => Some(granted),
+            _ => None,
+        }
+    }
+
+    /// A lease for which nobody is there any more: released by the client's own
+    /// thread, and its bell rung after that.
+    pub(crate) fn give_up(&self, request: &Request, granted: &Granted) {
+        self.resolver.release(Leftover {
+            key: request.key.clone(),
+            token: granted.token,
+            hold: granted.hold,
+            is_shared: request.owner.is_some(),
+            until: Instant::now().after(request.ttl),
+            bell: self.last_ring(&request.key, granted.token),
+        });
+    }
+
+    /// The bell of a grant that ends, to be rung after its release.
+    pub(super) fn last_ring(&self, key: &Key, token: u64) -> Option<Closing> {
+        let session = self.waiting.take_bell(key, token)?;
+        Some(self.gates.closing(session))
+    }
+}
+
+/// A release whose session is the bell's: the row first, then the bell, in one
+/// packet.
+impl Leases {
+    /// Releases `grant` and rings, if this process keeps the key's bell for it.
+    /// `None`: it does not, or it could not be done that way.
+    pub(super) fn release_and_ring(&self, call: &Call, grant: &Grant) -> Option<RungOut> {
+        if grant.owner.is_some() {
+            return None;
+        }
+        let mut session = self.waiting.take_bell(&grant.key, grant.token)?;
+        let row = self.row(&grant.key);
+        let gate = crate::sql::gate::Gate::new(&row);
+        let text = format!("{}; {}", row.release(grant.token, &grant.hold), gate.ring());
+        let answer = session.execute_first(call, &text);
+        let outcome = match &answer {
+            Ok(done) => RungOut::Done(done.rows > 0),
+            Err(Failure::Lost(_)) => RungOut::Unknown,
+            // It stopped at the first error: the bell is still kept, and goes
+            // with its session.
+            Err(Failure::Refused(_)) => {
+                session.mark_broken();
+                RungOut::NotDone
+            }
+        };
+        self.stats.count(Counter::Rings);
+        self.gates.put_back(session);
+        Some(outcome)
+    }
+}
+
+/// How a release by the bell's session went.
+pub(super) enum RungOut {
+    /// True if the lease was there.
+    Done(bool),
+    Unknown,
+    NotDone,
+}

@@ -1,0 +1,278 @@
+//! Standing at the server for a key, for all callers of this process who wait
+//! for it: first in the queue of processes at the gate, then for the bell, then
+//! the row.
+//!
+//! Why a stopped or dead participant costs no more than its lease. Whoever is
+//! stopped in the queue or at its head is ended by the server after a few
+//! seconds of silence, and the queue goes on. Whoever is stopped as a holder
+//! keeps the bell alone: the first at the gate waits for it until the lease ends
+//! and not longer, and then takes the row. The gate is left in the packet that
+//! takes the row, so there is no moment in between. Whoever has the bell waits
+//! for nothing, so no circle of waiting can close.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::attempt::{Attempt, Tried};
+use super::Leases;
+use crate::call::{Call, Waited};
+use crate::error::{Error, Result, Status};
+use crate::session::Session;
+use crate::session::failure::{Failure, Refusal};
+use crate::session::pool::NoSession;
+use crate::sql::gate::{Gate, LEAVE_EVERYTHING};
+use crate::sql::session::PING;
+use crate::stats::Counter;
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+use crate::wait::queue::Stand;
+use crate::wait::waiter::{Granted, Waiter};
+
+/// How often the first at the gate says something, where it waits for the row
+/// alone: well within the time after which the server ends its session.
+const KEEP_UP: Duration = Duration::from_millis(600);
+/// Before it stands again where it could not; its row is watched meanwhile.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the bell of a lease that has ended may take to ring.
+const JUST_RELEASED: Duration = Duration::from_millis(5);
+/// How long a row that a transaction has locked is left alone.
+const BLOCKED: Duration = Duration::from_millis(50);
+
+/// How standing ended.
+enum End {
+    /// With a lease for this waiter; `true` with the bell in the session.
+    Granted(Arc<Waiter>, Granted, bool),
+    /// Nobody waits any more.
+    Over,
+    /// Not for now.
+    Failed(Error),
+}
+
+impl Leases {
+    /// Stands for a key until it is taken for its head, or nobody waits.
+    pub(super) fn stand(self: &Arc<Leases>, stand: &Arc<Stand>) {
+        let begun = self.calls.begin(Instant::NEVER);
+        let call = begun.as_ref();
+        let mut again_from = Instant::now();
+        match self.gates.take(call) {
+            Ok(mut session) => {
+                stand.at(call, &session);
+                let end = self.stand_with(&mut session, call, stand);
+                self.nobody_calls_off(call, stand);
+                match end {
+                    End::Granted(waiter, granted, has_bell) => {
+                        self.granted(session, call, &waiter, granted, has_bell);
+                    }
+                    End::Over => self.leave_everything(session, call),
+                    End::Failed(error) => {
+                        again_from = again_from.after(AGAIN);
+                        self.cannot_stand(stand, error);
+                        self.leave_everything(session, call);
+                    }
+                }
+            }
+            Err(NoSession::Interrupted(_)) => {}
+            Err(NoSession::Failed(error) | NoSession::Late(error)) => {
+                again_from = again_from.after(AGAIN);
+                self.cannot_stand(stand, error);
+            }
+        }
+        self.waiting.stood(stand, again_from);
+        self.muster();
+    }
+
+    fn stand_with(&self, session: &mut Session, call: &Arc<Call>, stand: &Arc<Stand>) -> End {
+        let row = self.row(&stand.key);
+        let gate = Gate::new(&row);
+        let failed = |failure: Failure| End::Failed(failure.refusal().error("wait"));
+        loop {
+            match wait(session, call, stand, &gate.enter()) {
+                Waiting::Got => break,
+                Waiting::Ended if self.is_over(stand) => return End::Over,
+                Waiting::Ended => {}
+                Waiting::Refused(refusal) => return self.refused_gate(&refusal),
+                Waiting::Failed(failure) => return failed(failure),
+            }
+        }
+        let mut left = match session.query(call, &row.left()) {
+            Ok(rows) => Duration::from_micros(crate::session::number(&rows, 0)),
+            Err(failure) => return failed(failure),
+        };
+        let mut has_bell = false;
+        loop {
+            if self.is_over(stand) {
+                return End::Over;
+            }
+            if !has_bell {
+                // One that has just released rings in the same packet.
+                let text = gate.wait_for_bell(left.max(JUST_RELEASED), session.server.is_mariadb);
+                has_bell = match wait(session, call, stand, &text) {
+                    Waiting::Got => true,
+                    Waiting::Ended => false,
+                    Waiting::Refused(refusal) => return self.refused_gate(&refusal),
+                    Waiting::Failed(failure) => return failed(failure),
+                };
+            }
+            let Some(head) = self.waiting.head(&stand.key) else { continue };
+            let attempt = Attempt {
+                call,
+                until: head.call.deadline(),
+                request: &head.request,
+                behind: None,
+                at: Some(&gate),
+            };
+            let sent = self.send(session, &attempt);
+            let is_lost = session.is_broken();
+            match self.conclude(&attempt, sent, false) {
+                Tried::Granted(granted) => {
+                    return End::Granted(head, granted, has_bell && !is_lost);
+                }
+                // Of this caller's own request: the others go on.
+                Tried::Failed(error) if error.status() == Status::Unsupported => {
+                    let _ = head.deliver(Err(error));
+                    self.waiting.served(&head);
+                }
+                Tried::Failed(error) => return End::Failed(error),
+                Tried::Ended(_) => return End::Over,
+                Tried::Unready(error) if is_lost => return End::Failed(error),
+                Tried::Unready(_) | Tried::Queued => {}
+                Tried::Blocked(error) if is_lost => return End::Failed(error),
+                Tried::Blocked(_) => {
+                    self.waiting.saw_held(&stand.key);
+                    let _ = call.wait(Instant::now().after(BLOCKED), || None::<()>);
+                }
+                Tried::Held(longer) => {
+                    left = longer;
+                    self.waiting.saw_held(&stand.key);
+                    if has_bell && let Err(failure) = self.watch_row(session, call, stand, left) {
+                        return failed(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The holder has no bell to ring: the row is watched, with those of all
+    /// other keys, until it is free or the lease has ended.
+    fn watch_row(
+        &self,
+        session: &mut Session,
+        call: &Arc<Call>,
+        stand: &Arc<Stand>,
+        left: Duration,
+    ) -> Result<(), Failure> {
+        let ends = Instant::now().after(left.saturating_add(Duration::from_millis(1)));
+        self.waiting.watch(&stand.key, true);
+        let mut done = Ok(());
+        loop {
+            let until = Instant::now().after(KEEP_UP).min(ends);
+            let rung = call.wait(until, || stand.was_rung().then_some(()));
+            if !matches!(rung, Waited::Late) || ends.has_passed() {
+                break;
+            }
+            if let Err(failure) = session.execute(call, PING) {
+                done = Err(failure);
+                break;
+            }
+        }
+        self.waiting.watch(&stand.key, false);
+        done
+    }
+
+    /// Nobody waits any more, or the client is being closed.
+    fn is_over(&self, stand: &Stand) -> bool {
+        if self.waiting.head(&stand.key).is_none() {
+            return true;
+        }
+        stand.resume();
+        stand.place().is_some_and(|(call, ..)| call.interruption().is_some())
+    }
+
+    /// The row was taken for `waiter`: the bell is kept for it, and it is told.
+    fn granted(
+        self: &Arc<Leases>,
+        mut session: Session,
+        call: &Arc<Call>,
+        waiter: &Arc<Waiter>,
+        granted: Granted,
+        has_bell: bool,
+    ) {
+        if has_bell {
+            let key = &waiter.request.key;
+            self.waiting.keep_bell(key, session, granted.token, granted.deadline);
+        } else {
+            // A stopped holder still has the bell, or this session is gone.
+            session = self.given_back(session, call);
+            self.gates.put_back(session);
+        }
+        self.serve(waiter, granted);
+    }
+
+    /// Hands a lease to the waiter for whom it was taken; one that has left
+    /// meanwhile gets nothing, and the lease is released.
+    pub(super) fn serve(self: &Arc<Leases>, waiter: &Arc<Waiter>, granted: Granted) {
+        self.waiting.served(waiter);
+        if let Err(Ok(granted)) = waiter.deliver(Ok(granted)) {
+            self.give_up(&waiter.request, &granted);
+        }
+    }
+
+    fn leave_everything(&self, session: Session, call: &Arc<Call>) {
+        let session = self.given_back(session, call);
+        self.gates.put_back(session);
+    }
+
+    /// The session without gate and bell; a broken one has lost them.
+    fn given_back(&self, mut session: Session, call: &Arc<Call>) -> Session {
+        if !session.is_broken() && session.execute(call, LEAVE_EVERYTHING).is_err() {
+            session.mark_broken();
+        }
+        session
+    }
+
+    /// Before the session serves anybody else: a late KILL QUERY would end what
+    /// it does for them.
+    fn nobody_calls_off(&self, call: &Arc<Call>, stand: &Stand) {
+        let none = || (stand.callers.load(Ordering::SeqCst) == 0).then_some(());
+        let _ = call.wait(Instant::now().after(self.connector.settings.io_timeout), none);
+    }
+
+    /// There is no gate here: found out once, and rows are watched instead.
+    fn refused_gate(&self, refusal: &Refusal) -> End {
+        if self.waiting.refuse_gates() {
+            self.stats.count(Counter::GateFallbacks);
+        }
+        End::Failed(refusal.error("wait"))
+    }
+
+    /// Remembered for those who wait. The row is looked at from now on, and
+    /// tried for: that tells whether waiting can help.
+    fn cannot_stand(&self, stand: &Stand, error: Error) {
+        if self.waiting.has_gates() {
+            self.waiting.failed(&stand.key, error);
+        }
+    }
+}
+
+/// How a wait in the server ended.
+enum Waiting {
+    Got,
+    /// By its time, or by somebody who called it off.
+    Ended,
+    /// It cannot be done here.
+    Refused(Refusal),
+    Failed(Failure),
+}
+
+fn wait(session: &mut Session, call: &Call, stand: &Stand, text: &str) -> Waiting {
+    match stand.waiting(|| session.wait(call, text)) {
+        Some(Ok(Some(1))) => Waiting::Got,
+        None | Some(Ok(_)) => Waiting::Ended,
+        Some(Err(Failure::Refused(refusal))) if refusal.ends_a_wait() => Waiting::Ended,
+        Some(Err(Failure::Refused(refusal))) if refusal.is_transient() => {
+            Waiting::Failed(Failure::Refused(refusal))
+        }
+        Some(Err(Failure::Refused(refusal))) => Waiting::Refused(refusal),
+        Some(Err(failure)) => Waiting::Failed(failure),
+    }
+}

@@ -1,0 +1,153 @@
+//! The watcher: one thread a client that looks at the rows nobody rings for (all
+//! in one statement), keeps bells up, and calls off those who wait at the server
+//! for nobody. It takes nothing itself, and so never waits for a row, and has one
+//! of the pool's sessions for a round trip at a time.
+
+use std::time::Duration;
+
+use super::{Leases, ended, is_final};
+use crate::call::Call;
+use crate::error::{Error, Status};
+use crate::key::Key;
+use crate::session::failure::Failure;
+use crate::session::pool::NoSession;
+use crate::session::{Session, number_in};
+use crate::sql;
+use crate::sql::gate::Gate;
+use crate::stats::Counter;
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+use crate::wait::queue::Stand;
+
+/// How long the thread stays when there is nothing to do.
+const IDLE: Duration = Duration::from_secs(5);
+
+impl Leases {
+    /// The body of the thread.
+    pub(super) fn watch(self: &Arc<Leases>) {
+        while let Some(round) = self.waiting.next_round(IDLE) {
+            for stand in round.call_offs {
+                self.call_off(&stand);
+                stand.called_off();
+            }
+            for (key, bell, ended) in round.bells {
+                self.keep_up(&key, bell, ended);
+            }
+            if !round.keys.is_empty() {
+                self.look_at(&round.keys);
+            }
+            self.muster();
+        }
+    }
+
+    /// Ends what a session waits for. Where it cannot be reached by its number,
+    /// its socket is shut down, and the server takes it out of the queue.
+    fn call_off(&self, stand: &Stand) {
+        let Some((call, id, server)) = stand.place() else { return };
+        let begun = self.calls.begin(self.soon());
+        let called = self.with_session(begun.as_ref(), |session| {
+            if session.server.is_same_incarnation(&server) {
+                session.execute(begun.as_ref(), &sql::gate::call_off(id)).map(|_| true)
+            } else {
+                Ok(false)
+            }
+        });
+        let called = matches!(called, Ok(true));
+        if !called {
+            call.cut();
+        }
+    }
+
+    /// Says something in a bell's session; one whose lease has ended is rung.
+    fn keep_up(&self, key: &Key, mut session: Session, ended: bool) {
+        let begun = self.calls.begin(self.soon());
+        let call = begun.as_ref();
+        if !ended && session.execute(call, sql::session::PING).is_err() {
+            session.mark_broken();
+        }
+        if let Some(session) = self.waiting.kept_up(key, session) {
+            self.ring(call, key, session);
+        }
+    }
+
+    /// Rings a bell whose row has been released, or whose lease has ended.
+    pub(super) fn ring(&self, call: &Call, key: &Key, mut session: Session) {
+        let text = Gate::new(&self.row(key)).ring();
+        if !session.is_broken() && session.execute(call, &text).is_err() {
+            session.mark_broken();
+        }
+        self.gates.put_back(session);
+    }
+
+    /// Looks at the rows of `keys`, all at once.
+    fn look_at(&self, keys: &[Key]) {
+        let begun = self.calls.begin(self.soon());
+        self.stats.count(Counter::Looks);
+        let names: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+        let settings = &self.connector.settings;
+        let text = sql::lease::watch(&self.connector.names, &settings.namespace, &names);
+        let rows =
+            self.with_session(begun.as_ref(), |session| session.query(begun.as_ref(), &text));
+        match rows {
+            Ok(rows) => {
+                let mut left = vec![None; keys.len()];
+                for row in &rows {
+                    let place = usize::try_from(number_in(row, 0)).unwrap_or(0);
+                    if let Some(left) = left.get_mut(place.wrapping_sub(1)) {
+                        *left = Some(Duration::from_micros(number_in(row, 1)));
+                    }
+                }
+                for (key, left) in keys.iter().zip(left) {
+                    self.waiting.looked(key, left);
+                }
+            }
+            Err((error, is_lost)) => self.cannot_look(keys, &error, is_lost),
+        }
+    }
+
+    /// Told to those who wait, and tried again later. A server of which nothing
+    /// is heard has no place for those who stand there, either.
+    fn cannot_look(&self, keys: &[Key], error: &Error, is_lost: bool) {
+        let hopeless = is_final(error) && error.status() != Status::Server;
+        for key in keys {
+            if hopeless {
+                for waiter in self.waiting.all(key) {
+                    let _ = waiter.deliver(Err(error.clone()));
+                }
+            } else {
+                self.waiting.failed(key, error.clone());
+            }
+            self.waiting.watch_later(key);
+        }
+        if is_lost && error.server_errno() == 0 {
+            for stand in self.waiting.standing() {
+                if let Some((call, ..)) = stand.place() {
+                    call.cut();
+                }
+            }
+        }
+    }
+
+    /// Runs a statement on one of the pool's sessions. True with the error: its
+    /// connection was lost.
+    fn with_session<T>(
+        &self,
+        call: &Arc<Call>,
+        run: impl FnOnce(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T, (Error, bool)> {
+        let mut session = self.pool.take(call).map_err(|none| match none {
+            NoSession::Failed(error) | NoSession::Late(error) => (error, false),
+            NoSession::Interrupted(status) => (ended(status), false),
+        })?;
+        let answer = run(&mut session);
+        self.give_session_back(call, session, answer.as_ref().err());
+        answer.map_err(|failure| {
+            let is_lost = matches!(failure, Failure::Lost(_));
+            (failure.refusal().error("wait"), is_lost)
+        })
+    }
+
+    fn soon(&self) -> Instant {
+        Instant::now().after(self.connector.settings.io_timeout)
+    }
+}

@@ -1,0 +1,248 @@
+//! Those of one process who wait for one key, first come, first served, and who
+//! works for them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::bells::Bell;
+use super::pace;
+use super::waiter::Waiter;
+use crate::call::Call;
+use crate::error::Error;
+use crate::key::Key;
+use crate::session::Session;
+use crate::session::server::Server;
+use crate::sync::{Arc, Mutex};
+use crate::sys::clock::Instant;
+
+/// For how long a free lease may go by a queue before it is taken out of turn:
+/// whoever is to have it is stopped or cut off, and no longer at the gate by
+/// then, since servers end a silent session before.
+const OVERTAKEN: Duration = Duration::from_millis(2_500);
+/// How often a row is looked at though somebody stands for its key: it may be
+/// free, with a gate that a stopped or foreign session keeps.
+const LAST_RESORT: Duration = Duration::from_secs(2);
+
+/// Too short for a look of one's own.
+const BRIEFLY: Duration = Duration::from_millis(300);
+
+/// See the module's text.
+pub(super) struct Queue {
+    pub(super) waiters: VecDeque<Arc<Waiter>>,
+    pub(super) work: Work,
+    /// A client thread tries for the head.
+    pub(super) trying: bool,
+    /// Since when somebody waits.
+    since: Instant,
+    /// When the row is to be looked at next.
+    pub(super) due: Instant,
+    /// The one who stands for it has the gate, and waits for the row alone.
+    pub(super) is_urgent: bool,
+    /// Nobody is to stand for it before this.
+    pub(super) stand_from: Instant,
+    /// Since when the lease has been seen free without a look between at which
+    /// it was held.
+    pub(super) free_since: Option<Instant>,
+    /// When it was last seen held, and what went wrong since.
+    held_at: Option<Instant>,
+    pub(super) error: Option<Error>,
+    pub(super) bell: Bell,
+}
+
+/// Who works for a queue.
+pub(super) enum Work {
+    None,
+    /// It is in the list of keys to stand for.
+    ToStand,
+    Standing(Arc<Stand>),
+}
+
+impl Queue {
+    pub(super) fn new() -> Queue {
+        let now = Instant::now();
+        Queue {
+            waiters: VecDeque::new(),
+            work: Work::None,
+            trying: false,
+            since: now,
+            due: now.after(pace::SHORTEST),
+            is_urgent: false,
+            stand_from: now,
+            free_since: None,
+            held_at: None,
+            error: None,
+            bell: Bell::None,
+        }
+    }
+
+    /// Somebody waits for it from now on.
+    pub(super) fn begin(&mut self) {
+        self.since = Instant::now();
+        self.due = self.since.after(pace::SHORTEST);
+        self.free_since = None;
+        self.held_at = None;
+        self.error = None;
+    }
+
+    pub(super) fn saw_held(&mut self) {
+        self.held_at = Some(Instant::now());
+        self.error = None;
+    }
+
+    /// Something went wrong.
+    pub(super) fn failed(&mut self, error: Error) {
+        self.held_at = None;
+        self.error = Some(error);
+    }
+
+    /// Whether the lease was seen held since `begun`. Somebody who does not wait
+    /// for long goes by what was seen before.
+    pub(super) fn was_held_since(&self, begun: Instant) -> bool {
+        self.held_at.is_some_and(|at| at >= begun || Instant::now().since(begun) < BRIEFLY)
+    }
+
+    /// The first who has not left.
+    pub(super) fn head(&mut self) -> Option<Arc<Waiter>> {
+        while let Some(first) = self.waiters.front() {
+            if first.is_waiting() {
+                return Some(Arc::clone(first));
+            }
+            self.waiters.pop_front();
+        }
+        None
+    }
+
+    /// The next look comes after a pause.
+    pub(super) fn look_later(&mut self) {
+        let now = Instant::now();
+        self.due = match self.work {
+            Work::Standing(_) if !self.is_urgent => now.after(LAST_RESORT),
+            _ => now.after(pace::pause(now.since(self.since))),
+        };
+    }
+
+    /// A look found the lease free, or held for `left`. True if it is to be
+    /// taken now.
+    pub(super) fn looked(&mut self, left: Option<Duration>) -> bool {
+        self.look_later();
+        let Some(left) = left.filter(|left| !left.is_zero()) else {
+            let now = Instant::now();
+            self.free_since.get_or_insert(now);
+            let stands = matches!(self.work, Work::Standing(_)) && !self.is_urgent;
+            if stands && !self.is_overtaken() {
+                // It may be on its way to whoever is first at the gate.
+                self.due = now.after(OVERTAKEN / 3);
+                return false;
+            }
+            return true;
+        };
+        self.free_since = None;
+        self.saw_held();
+        let ends = Instant::now().after(left.saturating_add(Duration::from_millis(1)));
+        match self.work {
+            // Whoever is first at the gate wakes by itself at the end.
+            Work::Standing(_) if !self.is_urgent => {
+                self.due = self.due.max(ends.after(OVERTAKEN / 2));
+            }
+            _ => self.due = self.due.min(ends),
+        }
+        false
+    }
+
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.free_since.is_some_and(|since| Instant::now().since(since) >= OVERTAKEN)
+    }
+}
+
+/// One who stands for a key at the server, and how others reach it there.
+pub(crate) struct Stand {
+    pub(crate) key: Key,
+    /// Its call and its session, as long as it has them.
+    at: Mutex<Option<(Arc<Call>, u64, Arc<Server>)>>,
+    /// It is in a statement that waits.
+    waits: AtomicBool,
+    /// Nobody waits for the key any more.
+    over: AtomicBool,
+    /// The row is free, as a look has found.
+    rung: AtomicBool,
+    /// How many are about to call it off: before the last of them has ended its
+    /// session must serve nobody else.
+    pub(crate) callers: AtomicUsize,
+}
+
+impl Stand {
+    pub(super) fn new(key: Key) -> Stand {
+        Stand {
+            key,
+            at: Mutex::default(),
+            waits: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
+        }
+    }
+
+    /// It stands there with this session.
+    pub(crate) fn at(&self, call: &Arc<Call>, session: &Session) {
+        *self.at.lock() = Some((Arc::clone(call), session.id, Arc::clone(&session.server)));
+    }
+
+    /// Where it stands: its call, the number of its session, and the server.
+    pub(crate) fn place(&self) -> Option<(Arc<Call>, u64, Arc<Server>)> {
+        self.at.lock().clone()
+    }
+
+    /// Runs a statement that waits. Not begun where nobody waits any more.
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> Option<T> {
+        self.waits.store(true, Ordering::SeqCst);
+        // Looked at after the mark: either the last waiter sees the mark, and
+        // has this one called off, or its leaving is seen here.
+        if self.over.load(Ordering::SeqCst) {
+            self.waits.store(false, Ordering::SeqCst);
+            return None;
+        }
+        let result = wait();
+        self.waits.store(false, Ordering::SeqCst);
+        Some(result)
+    }
+
+    /// Nobody waits for the key any more. True if it has to be called off.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some((call, ..)) = &*self.at.lock() {
+            call.wake();
+        }
+        let waits = self.waits.load(Ordering::SeqCst);
+        if waits {
+            self.callers.fetch_add(1, Ordering::SeqCst);
+        }
+        waits
+    }
+
+    /// Somebody waits again, or still.
+    pub(crate) fn resume(&self) {
+        self.over.store(false, Ordering::SeqCst);
+    }
+
+    /// The row is free: go and take it.
+    pub(super) fn ring(&self) {
+        self.rung.store(true, Ordering::SeqCst);
+        if let Some((call, ..)) = &*self.at.lock() {
+            call.wake();
+        }
+    }
+
+    /// True once for each ring, and whenever nobody waits any more.
+    pub(crate) fn was_rung(&self) -> bool {
+        self.rung.swap(false, Ordering::SeqCst) || self.over.load(Ordering::SeqCst)
+    }
+
+    /// It is called off no more.
+    pub(crate) fn called_off(&self) {
+        self.callers.fetch_sub(1, Ordering::SeqCst);
+        if let Some((call, ..)) = &*self.at.lock() {
+            call.wake();
+        }
+    }
+}
