@@ -4,8 +4,10 @@
 
 #![allow(clippy::disallowed_types, reason = "measures with std's clock")]
 
+mod child;
 mod overhead;
 mod pair;
+mod waiting;
 
 use comfy_table::{Table, presets};
 use serde_json::json;
@@ -13,20 +15,31 @@ use serde_json::json;
 /// One line of the table.
 pub(crate) struct Figure {
     pub(crate) server: String,
-    pub(crate) what: &'static str,
+    pub(crate) what: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// At most this, where there is a target.
-    pub(crate) at_most: Option<f64>,
+    /// What it should be, where there is a target.
+    pub(crate) target: Option<Target>,
+}
+
+/// What a figure should be.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    AtMost(f64),
+    AtLeast(f64),
 }
 
 fn main() {
+    if child::is_one() {
+        return child::run();
+    }
     // `cargo test` and `cargo bench` may both come by.
     let urls = std::env::var("DLEASE_TEST_URLS").unwrap_or_default();
     assert!(!urls.trim().is_empty(), "DLEASE_TEST_URLS names no server: run `make bench`");
     let mut figures = Vec::new();
     for url in urls.split_whitespace() {
         pair::measure(url, &mut figures);
+        waiting::measure(url, &mut figures);
     }
     overhead::measure(&mut figures);
     print(&figures);
@@ -43,27 +56,38 @@ fn print(figures: &[Figure]) {
         } else {
             format!("{:.0} {}", figure.value, figure.unit)
         };
-        let target = figure.at_most.map_or(String::new(), |most| format!("<= {most}"));
-        table.add_row([&figure.server, figure.what, &number, &target, verdict(figure)]);
+        let target = match figure.target {
+            None => String::new(),
+            Some(Target::AtMost(most)) => format!("<= {most}"),
+            Some(Target::AtLeast(least)) => format!(">= {least}"),
+        };
+        table.add_row([&figure.server, &figure.what, &number, &target, verdict(figure)]);
     }
     println!("{table}");
 }
 
 fn verdict(figure: &Figure) -> &'static str {
-    match figure.at_most {
-        None => "",
-        Some(most) if figure.value <= most => "PASS",
-        Some(_) => "MISS",
-    }
+    let passes = match figure.target {
+        None => return "",
+        Some(Target::AtMost(most)) => figure.value <= most,
+        Some(Target::AtLeast(least)) => figure.value >= least,
+    };
+    if passes { "PASS" } else { "MISS" }
 }
 
 fn write_json(figures: &[Figure]) {
     let rows: Vec<_> = figures
         .iter()
         .map(|figure| {
+            let (at_most, at_least) = match figure.target {
+                None => (None, None),
+                Some(Target::AtMost(most)) => (Some(most), None),
+                Some(Target::AtLeast(least)) => (None, Some(least)),
+            };
             json!({
                 "server": figure.server, "figure": figure.what, "value": figure.value,
-                "unit": figure.unit, "at_most": figure.at_most, "verdict": verdict(figure),
+                "unit": figure.unit, "at_most": at_most, "at_least": at_least,
+                "verdict": verdict(figure),
             })
         })
         .collect();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::Figure;
+use crate::{Figure, Target};
 
 /// Runs the Go and the Python measurement; each prints `name nanoseconds`
 /// lines. They need the environment that `make bench` sets.
@@ -33,10 +33,10 @@ fn add(
         let value = nanos / 1000.0;
         figures.push(Figure {
             server: "-".into(),
-            what,
+            what: what.to_owned(),
             value,
             unit: "us",
-            at_most: Some(at_most),
+            target: Some(Target::AtMost(at_most)),
         });
     }
     assert_eq!(text.lines().count(), names.len(), "{language}: {text}");

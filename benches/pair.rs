@@ -6,7 +6,7 @@ use dlease::{AcquireOptions, Client};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, OptsBuilder};
 
-use crate::Figure;
+use crate::{Figure, Target};
 
 /// Rounds, each of which measures everything once; the medians count.
 const ROUNDS: usize = 21;
@@ -46,13 +46,13 @@ pub(crate) fn measure(url: &str, figures: &mut Vec<Figure>) {
     raw.query_drop("DROP TABLE bench_raw").expect("dropped");
 
     let ratios: Vec<f64> = pairs.iter().zip(&updates).map(|(pair, raw)| pair / raw).collect();
-    let mut add = |what, value, unit, at_most| {
-        figures.push(Figure { server: server.clone(), what, value, unit, at_most });
+    let mut add = |what: &str, value, unit, target| {
+        figures.push(Figure { server: server.clone(), what: what.to_owned(), value, unit, target });
     };
     add("round trip alone (prepared DO 1)", median(trips), "us", None);
     add("raw prepared primary-key update", median(updates), "us", None);
     add("acquire-release pair", median(pairs), "us", None);
-    add("pair / raw update", median(ratios), "times", Some(2.2));
+    add("pair / raw update", median(ratios), "times", Some(Target::AtMost(2.2)));
 }
 
 /// Microseconds for one of `work`.
@@ -68,12 +68,12 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-fn name_of(version: &str) -> String {
+pub(crate) fn name_of(version: &str) -> String {
     let number = version.split('-').next().unwrap_or(version);
     let kind = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
     format!("{kind} {number}")

@@ -196,10 +196,10 @@ impl Shared {
 
     /// An acquire without a thread has to end.
     fn end_async(&self, waiter: &Arc<Waiter>, status: Status, tag: u64) {
-        let was_waiting = waiter.is_waiting();
-        let (error, _) = self.leases.leave(waiter, status);
-        if was_waiting {
-            self.events.push(Event::new(tag, Err(error)));
+        // Told by one of the two: whoever delivers an outcome, or this.
+        let left = self.leases.leave(waiter, status);
+        if left.was_waiting {
+            self.events.push(Event::new(tag, Err(left.error)));
         }
     }
 

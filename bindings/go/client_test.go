@@ -5,6 +5,7 @@ package dlease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -158,4 +159,58 @@ func threads(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+func TestStatsCountWhatWasDone(t *testing.T) {
+	forEachServer(t, func(t *testing.T, url string) {
+		client, key := open(t, url), newKey(t)
+		lock := acquire(t, client, key)
+		_, err := client.Acquire(within(t, 100*time.Millisecond), key)
+		wantErr(t, err, dlease.ErrTimeout)
+		release(t, lock)
+		s := client.Stats()
+		if s.Grants != 1 || s.Waits != 1 || s.TimeOuts != 1 || s.Releases != 1 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+		client.Close()
+		if s := client.Stats(); s != (dlease.Stats{}) {
+			t.Errorf("%+v after Close", s)
+		}
+	})
+}
+
+func TestThousandsWaitOnAsManyKeys(t *testing.T) {
+	forEachServer(t, func(t *testing.T, url string) {
+		client, holder, key := open(t, url), open(t, url), newKey(t)
+		n := times(500, 2000)
+		name := func(i int) string { return fmt.Sprintf("%s %d", key, i) }
+		held := make([]*dlease.Lock, n)
+		for i := range held {
+			held[i] = acquire(t, holder, name(i), dlease.WithTTL(5*time.Minute))
+		}
+		errs := make(chan error, n)
+		for i := range n {
+			go func() {
+				lock, err := client.Acquire(within(t, time.Minute), name(i))
+				if err == nil {
+					err = lock.Release(background)
+				}
+				errs <- err
+			}()
+		}
+		for client.Stats().Waiting != uint64(n) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := threads(t); got > 64 {
+			t.Errorf("%d threads", got)
+		}
+		for _, lock := range held {
+			release(t, lock)
+		}
+		for range n {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

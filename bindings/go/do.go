@@ -27,7 +27,7 @@ func (c *Client) Do(ctx context.Context, key string, work func(context.Context) 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		lost := !lock.Held()
+		lost := !lock.Held() || c.closing.Err() != nil // which ends its locks
 		failed := lock.Release(ctx)
 		if lost && !errors.Is(failed, ErrLost) {
 			failed = errors.Join(ErrLost, failed) // with its client, which was closed

@@ -70,8 +70,9 @@ impl Waiting {
     }
 
     /// The last of the queue. `tried` if the caller has found the lease held;
-    /// else the first of a queue has a client thread try for it.
-    pub(crate) fn enter(&self, waiter: &Arc<Waiter>, tried: bool) {
+    /// else the first of a queue has a client thread try for it. False if that
+    /// may be all.
+    pub(crate) fn enter(&self, waiter: &Arc<Waiter>, tried: bool) -> bool {
         let mut state = self.state.lock();
         let key = waiter.request.key.clone();
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
@@ -79,6 +80,7 @@ impl Waiting {
             queue.begin();
         }
         queue.waiters.push_back(Arc::clone(waiter));
+        let waits = tried || queue.waiters.len() > 1;
         if tried {
             queue.saw_held();
             state.want_stander(&key);
@@ -90,6 +92,7 @@ impl Waiting {
             state.errands.push_back(Errand::Try(key));
         }
         self.bell.wake_all();
+        waits
     }
 
     /// Takes a waiter out. Nothing comes to it any more. The last one has

@@ -155,11 +155,19 @@ impl Queue {
     }
 }
 
+/// Where one stands who stands for a key.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) call: Arc<Call>,
+    /// The server's number for its session.
+    pub(crate) session: u64,
+    pub(crate) server: Arc<Server>,
+}
+
 /// One who stands for a key at the server, and how others reach it there.
 pub(crate) struct Stand {
     pub(crate) key: Key,
-    /// Its call and its session, as long as it has them.
-    at: Mutex<Option<(Arc<Call>, u64, Arc<Server>)>>,
+    at: Mutex<Option<Place>>,
     /// It is in a statement that waits.
     waits: AtomicBool,
     /// Nobody waits for the key any more.
@@ -185,11 +193,12 @@ impl Stand {
 
     /// It stands there with this session.
     pub(crate) fn at(&self, call: &Arc<Call>, session: &Session) {
-        *self.at.lock() = Some((Arc::clone(call), session.id, Arc::clone(&session.server)));
+        let (call, server) = (Arc::clone(call), Arc::clone(&session.server));
+        *self.at.lock() = Some(Place { call, session: session.id, server });
     }
 
-    /// Where it stands: its call, the number of its session, and the server.
-    pub(crate) fn place(&self) -> Option<(Arc<Call>, u64, Arc<Server>)> {
+    /// Where it stands, once it has a session.
+    pub(crate) fn place(&self) -> Option<Place> {
         self.at.lock().clone()
     }
 
@@ -210,8 +219,8 @@ impl Stand {
     /// Nobody waits for the key any more. True if it has to be called off.
     pub(super) fn is_over(&self) -> bool {
         self.over.store(true, Ordering::SeqCst);
-        if let Some((call, ..)) = &*self.at.lock() {
-            call.wake();
+        if let Some(place) = &*self.at.lock() {
+            place.call.wake();
         }
         let waits = self.waits.load(Ordering::SeqCst);
         if waits {
@@ -228,8 +237,8 @@ impl Stand {
     /// The row is free: go and take it.
     pub(super) fn ring(&self) {
         self.rung.store(true, Ordering::SeqCst);
-        if let Some((call, ..)) = &*self.at.lock() {
-            call.wake();
+        if let Some(place) = &*self.at.lock() {
+            place.call.wake();
         }
     }
 
@@ -241,8 +250,8 @@ impl Stand {
     /// It is called off no more.
     pub(crate) fn called_off(&self) {
         self.callers.fetch_sub(1, Ordering::SeqCst);
-        if let Some((call, ..)) = &*self.at.lock() {
-            call.wake();
+        if let Some(place) = &*self.at.lock() {
+            place.call.wake();
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) struct Waiter {
     pub(crate) call: Arc<Call>,
     pub(crate) request: Request,
     seen_held: AtomicBool,
+    waits: AtomicBool,
     slot: Mutex<Slot>,
     /// Its entry in the list of calls, where no thread has it.
     begun: Mutex<Option<Begun>>,
@@ -62,6 +63,7 @@ impl Waiter {
             call,
             request,
             seen_held: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             slot: Mutex::new(Slot::Open),
             begun: Mutex::default(),
             sink: None,
@@ -135,6 +137,11 @@ impl Waiter {
 
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(*self.slot.lock(), Slot::Open)
+    }
+
+    /// It has to wait. True the first time.
+    pub(crate) fn has_to_wait(&self) -> bool {
+        !self.waits.swap(true, Ordering::Relaxed)
     }
 
     /// The lease was seen held in its call.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use dlease::{AcquireOptions, Cancel, Client, Event, Lock, Outcome, Status};
 
-use crate::support::{each_server, each_server_at_once, eventually, ms, take, timed, try_it, unique};
+use crate::support::{
+    each_server, each_server_at_once, eventually, ms, take, timed, try_it, unique,
+};
 
 fn wait(limit_ms: u64) -> AcquireOptions {
     AcquireOptions::new().wait(ms(limit_ms))
@@ -42,7 +44,8 @@ fn each_acquire_that_was_begun_has_one_event() {
         let client = server.client();
         let keys: Vec<String> = (0..200).map(|_| unique("event")).collect();
         for (tag, key) in keys.iter().enumerate() {
-            let ((), took) = timed(|| client.acquire_async(key, &wait(20_000), tag as u64).unwrap());
+            let ((), took) =
+                timed(|| client.acquire_async(key, &wait(20_000), tag as u64).unwrap());
             assert!(took < ms(1_000), "{took:?}");
         }
         let mut locks: HashMap<u64, Lock> = HashMap::new();

@@ -27,6 +27,8 @@ SCALARS = {
     "void": None,
     "const dl_client_options *": ctypes.POINTER(_ffi.ClientOptions),
     "const dl_acquire_options *": ctypes.POINTER(_ffi.AcquireOptions),
+    "dl_event *": ctypes.POINTER(_ffi.Event),
+    "dl_stats *": ctypes.POINTER(_ffi.Stats),
 }
 
 
@@ -52,14 +54,14 @@ def test_every_function_is_declared_as_in_the_header():
     for result, name, parameters in re.findall(r"(?m)^((?:const )?\w+ \*?)(dl_\w+)\(([^)]*)\);", HEADER):
         arguments = [] if parameters == "void" else [ctype(split(each)[0]) for each in parameters.split(",")]
         found[name] = (ctype(result), arguments)
-    assert len(found) >= 24
+    assert len(found) >= 28
     assert found == _ffi.FUNCTIONS
     for name, (restype, argtypes) in found.items():
         function = getattr(_ffi.library, name)
         assert (function.restype, function.argtypes) == (restype, argtypes)
 
 
-@pytest.mark.parametrize("structure", [_ffi.ClientOptions, _ffi.AcquireOptions])
+@pytest.mark.parametrize("structure", [_ffi.ClientOptions, _ffi.AcquireOptions, _ffi.Event, _ffi.Stats])
 def test_every_structure_is_declared_as_in_the_header(structure):
     name = structure.__doc__.strip(".")
     body = re.search(r"typedef struct \{([^}]*)\} %s;" % name, HEADER).group(1)
@@ -204,3 +206,28 @@ def test_handles_of_64_bits_survive(url, key):
     with ThreadPoolExecutor(1) as pool:
         for address in pool.submit(use).result():
             assert address > 2**32
+
+
+def test_an_event_or_counters_of_another_size_are_an_answer(client):
+    invalid = dlease.Status.INVALID_ARGUMENT
+    pointer = client._handle.pointer
+    for size in (0, 1, 7, 2**64 - 1):
+        event, stats = _ffi.Event(), _ffi.Stats()
+        event.size = stats.size = size
+        assert _ffi.library.dl_client_next_event(pointer, 0, byref(event)) == invalid
+        assert _ffi.library.dl_client_stats(pointer, byref(stats)) == invalid
+    assert _ffi.library.dl_client_next_event(pointer, 0, None) == invalid
+    assert _ffi.library.dl_client_event_fd(None) == -1
+
+
+def test_counters_tell_what_was_done(client, key):
+    before = client.stats()
+    with client.lock(key) as lock:
+        assert client.lock(key).acquire(timeout=0.1) is False
+        lock.renew()
+    after = client.stats()
+    for counter in ("grants", "waits", "time_outs", "renewals", "releases"):
+        assert after[counter] == before[counter] + 1, counter
+    assert after["waiting"] == 0 and after["connections"] >= 1
+    client.close()
+    assert set(client.stats().values()) == {0}

@@ -62,7 +62,6 @@ impl Leases {
         tried: bool,
         before: Option<Error>,
     ) -> Result<Granted> {
-        self.stats.count(Counter::Waits);
         self.enter(waiter, tried, before);
         let waited = waiter.call.wait(Instant::NEVER, || waiter.take());
         let status = match waited {
@@ -73,15 +72,16 @@ impl Leases {
             Waited::Late => Status::TimedOut,
             Waited::Interrupted(status) => status,
         };
-        match self.leave(waiter, status) {
+        let left = self.leave(waiter, status);
+        match left.outcome {
             // Handed over in the moment of leaving: taken along by who only ran
             // out of time.
-            (_, Some(Ok(granted))) if status != Status::TimedOut => {
+            Some(Ok(granted)) if status != Status::TimedOut => {
                 self.give_up(&waiter.request, &granted);
                 Err(ended(status))
             }
-            (_, Some(outcome)) => outcome,
-            (error, None) => Err(error),
+            Some(outcome) => outcome,
+            None => Err(left.error),
         }
     }
 
@@ -92,7 +92,9 @@ impl Leases {
         tried: bool,
         before: Option<Error>,
     ) {
-        self.waiting.enter(waiter, tried);
+        if self.waiting.enter(waiter, tried) && waiter.has_to_wait() {
+            self.stats.count(Counter::Waits);
+        }
         if let Some(error) = before {
             self.waiting.failed(&waiter.request.key, error);
         }
@@ -103,15 +105,10 @@ impl Leases {
         }
     }
 
-    /// Out of the queue: the error to answer with, and what was handed over in
-    /// the same moment.
-    pub(crate) fn leave(
-        self: &Arc<Leases>,
-        waiter: &Arc<Waiter>,
-        status: Status,
-    ) -> (Error, Option<Result<Granted>>) {
+    /// Out of the queue.
+    pub(crate) fn leave(self: &Arc<Leases>, waiter: &Arc<Waiter>, status: Status) -> Left {
         let seen = self.waiting.seen(waiter);
-        let (_, outcome) = waiter.leave();
+        let (was_waiting, outcome) = waiter.leave();
         self.waiting.leave(waiter);
         self.muster();
         let error = match (status, seen) {
@@ -125,7 +122,7 @@ impl Leases {
             }
             (status, _) => ended(status),
         };
-        (error, outcome)
+        Left { error, was_waiting, outcome }
     }
 
     /// One try: NOT_ACQUIRED if someone else has it.
@@ -187,6 +184,16 @@ impl Leases {
         let was_outdated = self.give_session_back(call, session, sent.failure());
         self.conclude(&attempt, sent, was_outdated)
     }
+}
+
+/// How a waiter left.
+pub(crate) struct Left {
+    /// What to answer with, if nothing else.
+    pub(crate) error: Error,
+    /// It had been told nothing, and will be told nothing by others.
+    pub(crate) was_waiting: bool,
+    /// What it was handed in the same moment.
+    outcome: Option<Result<Granted>>,
 }
 
 pub(crate) fn not_acquired() -> Error {

@@ -95,6 +95,9 @@ impl Leases {
                 }
                 Tried::Held(_) | Tried::Queued | Tried::Blocked(_) => {
                     head.saw_held();
+                    if head.has_to_wait() {
+                        self.stats.count(Counter::Waits);
+                    }
                     self.waiting.saw_held(key);
                 }
                 Tried::Unready(error) => self.waiting.failed(key, unready(error)),

@@ -13,8 +13,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::attempt::{Attempt, Tried};
 use super::Leases;
+use super::attempt::{Attempt, Tried};
 use crate::call::{Call, Waited};
 use crate::error::{Error, Result, Status};
 use crate::session::Session;
@@ -185,7 +185,7 @@ impl Leases {
             return true;
         }
         stand.resume();
-        stand.place().is_some_and(|(call, ..)| call.interruption().is_some())
+        stand.place().is_some_and(|place| place.call.interruption().is_some())
     }
 
     /// The row was taken for `waiter`: the bell is kept for it, and it is told.

@@ -43,18 +43,19 @@ impl Leases {
     /// Ends what a session waits for. Where it cannot be reached by its number,
     /// its socket is shut down, and the server takes it out of the queue.
     fn call_off(&self, stand: &Stand) {
-        let Some((call, id, server)) = stand.place() else { return };
+        let Some(place) = stand.place() else { return };
         let begun = self.calls.begin(self.soon());
         let called = self.with_session(begun.as_ref(), |session| {
-            if session.server.is_same_incarnation(&server) {
-                session.execute(begun.as_ref(), &sql::gate::call_off(id)).map(|_| true)
+            if session.server.is_same_incarnation(&place.server) {
+                let text = sql::gate::call_off(place.session);
+                session.execute(begun.as_ref(), &text).map(|_| true)
             } else {
                 Ok(false)
             }
         });
         let called = matches!(called, Ok(true));
         if !called {
-            call.cut();
+            place.call.cut();
         }
     }
 
@@ -121,8 +122,8 @@ impl Leases {
         }
         if is_lost && error.server_errno() == 0 {
             for stand in self.waiting.standing() {
-                if let Some((call, ..)) = stand.place() {
-                    call.cut();
+                if let Some(place) = stand.place() {
+                    place.call.cut();
                 }
             }
         }

@@ -36,7 +36,8 @@ class Client:
     `table_prefix`: what the tables' names begin with; at most 50 bytes; "dl_".
     `max_connections`: the most connections at a time, 1 to 10000; 8.
     `max_waiting_connections`: the most connections that wait for a lock, apart
-    from those; 8.
+    from those; 8. Beyond them rows are looked at now and then, and order is not
+    kept.
     `connect_timeout`: seconds that a connect, and each step of a log-in, may
     take; 5.
     `io_timeout`: seconds that one reply is waited for; 5.
@@ -115,8 +116,9 @@ class Client:
         `note`: for people who look at the table; at most 255 bytes.
         `max_hold`: the seconds after which automatic renewal ends; None never.
         (No effect yet, as there is none.)
-        `fair`: False to not queue behind those who wait. (No effect yet:
-        waiters are not served in order so far.)
+        `fair`: False to take the lock if it is free, though others wait for it
+        already. (One try always does.) Those who wait are served first come,
+        first served.
 
         Raises InvalidArgument for a time that is NaN, infinite, negative or (but
         for wait) 0, for a text with a NUL or a lone surrogate, and for an
@@ -154,6 +156,16 @@ class Client:
         status, failure = self._handle.ping(_arguments.millis("timeout", timeout))
         if status != _ffi.OK:
             raise error_for(status, failure, "the ping was ended")
+
+    def stats(self) -> dict[str, int]:
+        """Counters of what this client did since it was opened ("grants",
+        "waits", "hand_overs", "lost_expired", …), and what it has open now
+        ("waiting", "connections", "waiting_connections"): dl_stats of dlease.h
+        says what each one means. All 0 once it is closed.
+
+        Raises nothing. Does not block. Any thread. After fork: all 0.
+        """
+        return self._handle.stats()
 
     def close(self) -> None:
         """Releases what is held through this client, ends its calls with

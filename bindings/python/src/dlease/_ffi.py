@@ -19,6 +19,7 @@ from typing import Any, Callable, NamedTuple
 ABI_VERSION = 0
 
 OK = 0
+TIMED_OUT = 2
 CANCELLED = 3
 CLOSED = -4
 WAIT_FOREVER = 2**64 - 1
@@ -81,6 +82,60 @@ class AcquireOptions(ctypes.Structure):
         super().__init__(size=ctypes.sizeof(self), **options)
 
 
+class Event(ctypes.Structure):
+    """dl_event."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tag", c_uint64),
+        ("lock", c_void_p),
+        ("error", c_void_p),
+        ("status", c_int32),
+        ("type", c_int32),
+        ("cause", c_int32),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(size=ctypes.sizeof(self))
+
+
+class Stats(ctypes.Structure):
+    """dl_stats."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("grants", c_uint64),
+        ("waits", c_uint64),
+        ("time_outs", c_uint64),
+        ("hand_overs", c_uint64),
+        ("rings", c_uint64),
+        ("looks", c_uint64),
+        ("renewals", c_uint64),
+        ("releases", c_uint64),
+        ("release_failures", c_uint64),
+        ("lost_expired", c_uint64),
+        ("lost_unreachable", c_uint64),
+        ("lost_taken", c_uint64),
+        ("lost_row_gone", c_uint64),
+        ("lost_otherwise", c_uint64),
+        ("retries_blocked", c_uint64),
+        ("retries_unavailable", c_uint64),
+        ("retries_lost", c_uint64),
+        ("gate_fallbacks", c_uint64),
+        ("resolved", c_uint64),
+        ("panics", c_uint64),
+        ("waiting", c_uint64),
+        ("connections", c_uint64),
+        ("waiting_connections", c_uint64),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(size=ctypes.sizeof(self))
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name, *_ in self._fields_[1:]}
+
+
 _OUT = ctypes.POINTER(c_void_p)
 _CLIENT_OPTIONS = ctypes.POINTER(ClientOptions)
 _ACQUIRE_OPTIONS = ctypes.POINTER(AcquireOptions)
@@ -102,7 +157,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dl_cancel_free": (None, [c_void_p]),
     "dl_client_open": (c_int32, [c_char_p, _CLIENT_OPTIONS, _OUT, _OUT]),
     "dl_client_ping": (c_int32, [c_void_p, c_uint64, _OUT]),
+    "dl_client_stats": (c_int32, [c_void_p, ctypes.POINTER(Stats)]),
     "dl_client_close": (None, [c_void_p]),
+    "dl_acquire_async": (c_int32, [c_void_p, c_char_p, _ACQUIRE_OPTIONS, c_uint64, _OUT]),
+    "dl_client_next_event": (c_int32, [c_void_p, c_uint64, ctypes.POINTER(Event)]),
+    "dl_client_event_fd": (c_int32, [c_void_p]),
     "dl_acquire": (c_int32, [c_void_p, c_char_p, _ACQUIRE_OPTIONS, _OUT, _OUT]),
     "dl_renew": (c_int32, [c_void_p, c_uint64, _OUT]),
     "dl_release": (c_int32, [c_void_p, _OUT]),
@@ -159,10 +218,15 @@ def _call(function: Callable[..., Any], *arguments: object) -> Outcome:
     """Makes a call whose last argument receives an error."""
     error = c_void_p()
     status: int = function(*arguments, byref(error))
+    return status, _failure(error)
+
+
+def _failure(error: c_void_p) -> Failure | None:
+    """What a dl_error says, which is freed."""
     if not error:
-        return status, None
+        return None
     try:
-        return status, Failure(
+        return Failure(
             library.dl_error_message(error).decode("utf-8", "replace"),
             library.dl_error_server_errno(error) or None,
             library.dl_error_sqlstate(error).decode("ascii", "replace") or None,
@@ -252,6 +316,39 @@ class Client(_Handle):
         return grant.fill(
             lambda: self._enter(cancel, library.dl_acquire, key, byref(options), byref(grant.pointer))
         )
+
+    def begin_acquire(
+        self, tag: int, cancel: Cancel, key: bytes, options: AcquireOptions
+    ) -> Outcome:
+        """Begins an acquire, whose outcome comes as an event with this tag.
+        `cancel` has to live until then."""
+        options.cancel = cancel.pointer
+        return self._enter(Cancel(), library.dl_acquire_async, key, byref(options), tag)
+
+    def next_event(self) -> tuple[int, Grant, Outcome] | None:
+        """The tag, the grant (empty on failure), and how it ended; None if no
+        event waits."""
+        event, call = Event(), Cancel()
+        calls = self._calls
+        calls.under_way.add(call)
+        try:
+            if calls.closed or library.dl_client_next_event(self.pointer, 0, byref(event)) != OK:
+                return None
+        finally:
+            calls.under_way.discard(call)
+        grant = Grant()
+        grant.pointer.value = event.lock
+        return event.tag, grant, (event.status, _failure(c_void_p(event.error)))
+
+    def event_fd(self) -> int:
+        """Readable while events wait; -1 where there is none to have."""
+        return -1 if self._calls.closed else int(library.dl_client_event_fd(self.pointer))
+
+    def stats(self) -> dict[str, int]:
+        counters = Stats()
+        if not self._calls.closed:
+            library.dl_client_stats(self.pointer, byref(counters))
+        return counters.as_dict()
 
     def _enter(self, cancel: Cancel, function: Callable[..., Any], *arguments: object) -> Outcome:
         calls = self._calls

@@ -28,7 +28,98 @@ if TYPE_CHECKING:
 _Grants = dict[_ffi.Grant, None]
 
 
-class Lock:
+class BaseLock:
+    """What locks for threads and locks for tasks have in common: whose grant is
+    whose, and all that needs no network."""
+
+    _NAME = "dlease.Lock"
+
+    def __init__(self, client: Any, key: bytes, wait_ms: int, options: dict[str, Any]) -> None:
+        self._client = client
+        self._key = key
+        self._wait_ms = wait_ms
+        self._options = options
+        # The grants that this object has, each with the dict of its acquirer's.
+        self._grants: dict[_ffi.Grant, _Grants] = {}
+        # What each thread or task acquired and did not release: lost ones too,
+        # so that a late release is never taken for one of another's grant.
+        self._own: WeakKeyDictionary[object, _Grants] = WeakKeyDictionary()
+
+    def locked(self) -> bool:
+        """Whether this object holds the lock now. Whether somebody else does is
+        not asked.
+
+        Raises nothing. Does not block. Any thread. After fork: False.
+        """
+        return any(grant.held() for grant in list(self._grants))
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token of the grant: greater than that of every earlier
+        grant of the key. Kept when the grant is lost; None without one.
+
+        Raises nothing. Does not block. Any thread. After fork: works.
+        """
+        grant = self._mine()
+        return None if grant is None else grant.token()
+
+    def remaining(self) -> float:
+        """The seconds that are left of the lease at least, by the server's
+        clock; 0.0 if the lock is not held.
+
+        Raises nothing. Does not block. Any thread. After fork: 0.0.
+        """
+        grant = self._mine()
+        return 0.0 if grant is None else grant.remaining_ms() / 1000
+
+    @property
+    def lost(self) -> Lost:
+        """Tells whether the grant was lost, and why. It stays with that grant:
+        after another acquire, ask for it anew.
+
+        Raises nothing. Does not block. Any thread. After fork: works.
+        """
+        return Lost(self._mine())
+
+    def __repr__(self) -> str:
+        state = "locked" if self.locked() else "unlocked"
+        return f"<{state} {self._NAME} {_shown(self._key)} token={self.token}>"
+
+    def _mine(self) -> _ffi.Grant | None:
+        """The caller's own latest grant, else the object's."""
+        for grants in (self._own.get(_caller()), self._grants):
+            if grants:
+                return list(grants)[-1]
+        return None
+
+    def _remember(self, grant: _ffi.Grant) -> None:
+        for earlier in list(self._grants):
+            if not earlier.held():
+                self._grants.pop(earlier, None)  # its acquirer still has it
+        caller = _caller()
+        # With an owner text acquires may be nested; else a new grant says that
+        # the earlier one has ended.
+        own = self._own.get(caller, {}) if self._options["owner"] else {}
+        own[grant] = None
+        self._own[caller] = own
+        self._grants[grant] = own
+
+    def _forget(self, grant: _ffi.Grant) -> None:
+        for own in (self._grants.pop(grant, None), self._own.get(_caller())):
+            if own is not None:
+                own.pop(grant, None)
+
+    def _error(self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None) -> Error:
+        if status != Status.NOT_HELD:
+            return error_for(status, failure, f"lock {_shown(self._key)}: the call was ended")
+        cause = grant.lost_cause()
+        if cause is not None:
+            return LockLost(f"lock {_shown(self._key)} was lost: {cause}")
+        self._forget(grant)
+        return NotHeld(f"lock {_shown(self._key)} was released already")
+
+
+class Lock(BaseLock):
     """A lock of one key, made by `Client.lock`. Follows threading.Lock, and may
     be acquired and released any number of times.
 
@@ -41,16 +132,7 @@ class Lock:
     ResourceWarning.
     """
 
-    def __init__(self, client: Client, key: bytes, wait_ms: int, options: dict[str, Any]) -> None:
-        self._client = client
-        self._key = key
-        self._wait_ms = wait_ms
-        self._options = options
-        # The grants that this object has, each with the dict of its acquirer's.
-        self._grants: dict[_ffi.Grant, _Grants] = {}
-        # What each thread or task acquired and did not release: lost ones too,
-        # so that a late release is never taken for one of another's grant.
-        self._own: WeakKeyDictionary[object, _Grants] = WeakKeyDictionary()
+    _client: Client
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquires the lock: True if it is held now, False if someone else has
@@ -103,33 +185,6 @@ class Lock:
         else:
             raise self._error(grant, status, failure)
 
-    def locked(self) -> bool:
-        """Whether this object holds the lock now. Whether somebody else does is
-        not asked.
-
-        Raises nothing. Does not block. Any thread. After fork: False.
-        """
-        return any(grant.held() for grant in list(self._grants))
-
-    @property
-    def token(self) -> int | None:
-        """The fencing token of the grant: greater than that of every earlier
-        grant of the key. Kept when the grant is lost; None without one.
-
-        Raises nothing. Does not block. Any thread. After fork: works.
-        """
-        grant = self._mine()
-        return None if grant is None else grant.token()
-
-    def remaining(self) -> float:
-        """The seconds that are left of the lease at least, by the server's
-        clock; 0.0 if the lock is not held.
-
-        Raises nothing. Does not block. Any thread. After fork: 0.0.
-        """
-        grant = self._mine()
-        return 0.0 if grant is None else grant.remaining_ms() / 1000
-
     def renew(self, ttl: float | None = None) -> None:
         """Renews the lease: it lasts for `ttl` seconds from now, 0.01 to 366
         days; None is the grant's own. One with an owner is never shortened.
@@ -148,15 +203,6 @@ class Lock:
         status, failure = grant.renew(ttl_ms)
         if status != _ffi.OK:
             raise self._error(grant, status, failure)
-
-    @property
-    def lost(self) -> Lost:
-        """Tells whether the grant was lost, and why. It stays with that grant:
-        after another acquire, ask for it anew.
-
-        Raises nothing. Does not block. Any thread. After fork: works.
-        """
-        return Lost(self._mine())
 
     def __enter__(self) -> Lock:
         """Acquires the lock, waiting for the `wait` of `Client.lock`.
@@ -184,10 +230,6 @@ class Lock:
             if sys.version_info >= (3, 11):
                 error.add_note(f"dlease: {type(ours).__name__}: {ours}")
 
-    def __repr__(self) -> str:
-        state = "locked" if self.locked() else "unlocked"
-        return f"<{state} dlease.Lock {_shown(self._key)} token={self.token}>"
-
     def _acquire(self, wait_ms: int) -> None:
         grant, cancel = _ffi.Grant(), _ffi.Cancel()
         options = _ffi.AcquireOptions(wait_ms=wait_ms, **self._options)
@@ -203,39 +245,6 @@ class Lock:
             self._forget(grant)
             grant.abandon()
             raise
-
-    def _mine(self) -> _ffi.Grant | None:
-        """The caller's own latest grant, else the object's."""
-        for grants in (self._own.get(_caller()), self._grants):
-            if grants:
-                return list(grants)[-1]
-        return None
-
-    def _remember(self, grant: _ffi.Grant) -> None:
-        for earlier in list(self._grants):
-            if not earlier.held():
-                self._grants.pop(earlier, None)  # its acquirer still has it
-        caller = _caller()
-        # With an owner text acquires may be nested; else a new grant says that
-        # the earlier one has ended.
-        own = self._own.get(caller, {}) if self._options["owner"] else {}
-        own[grant] = None
-        self._own[caller] = own
-        self._grants[grant] = own
-
-    def _forget(self, grant: _ffi.Grant) -> None:
-        for own in (self._grants.pop(grant, None), self._own.get(_caller())):
-            if own is not None:
-                own.pop(grant, None)
-
-    def _error(self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None) -> Error:
-        if status != Status.NOT_HELD:
-            return error_for(status, failure, f"lock {_shown(self._key)}: the call was ended")
-        cause = grant.lost_cause()
-        if cause is not None:
-            return LockLost(f"lock {_shown(self._key)} was lost: {cause}")
-        self._forget(grant)
-        return NotHeld(f"lock {_shown(self._key)} was released already")
 
 
 class Lost:

@@ -1,0 +1,166 @@
+//! A process of its own that takes one lock in turns with others: this binary,
+//! started once more. Each turn is told on standard output, as the token, when
+//! the lock was held and when its release was called, in nanoseconds.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use dlease::{AcquireOptions, Client};
+use mysql::prelude::Queryable;
+use mysql::{Conn, Opts, OptsBuilder};
+
+const ROLE: &str = "DLEASE_BENCH_CHILD";
+
+/// How a child takes the lock.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum How {
+    /// By the library.
+    Library,
+    /// By a bare loop: GET_LOCK and a row's update in one packet, and back.
+    Bare,
+    /// As every rival does: a try, and 100 ms of sleep.
+    Polling,
+}
+
+/// One time that somebody had the lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) token: u64,
+    pub(crate) held_ns: u64,
+    pub(crate) released_ns: u64,
+}
+
+/// The turns of each of `count` processes that take the lock `key` for `time`.
+pub(crate) fn contend(
+    url: &str,
+    key: &str,
+    how: How,
+    count: usize,
+    time: Duration,
+) -> Vec<Vec<Turn>> {
+    let role = match how {
+        How::Library => "library",
+        How::Bare => "bare",
+        How::Polling => "polling",
+    };
+    let start = now_ns() + 400_000_000 + 15_000_000 * count as u64;
+    let end = start + time.as_nanos() as u64;
+    let children: Vec<_> = (0..count)
+        .map(|_| {
+            let mut command = Command::new(std::env::current_exe().expect("this binary"));
+            command.env(ROLE, format!("{role} {key} {start} {end} {url}"));
+            command.stdout(Stdio::piped()).spawn().expect("a child")
+        })
+        .collect();
+    let turns = |child: std::process::Child| {
+        let output = child.wait_with_output().expect("a child");
+        assert!(output.status.success(), "a child failed");
+        String::from_utf8_lossy(&output.stdout).lines().map(turn).collect()
+    };
+    children.into_iter().map(turns).collect()
+}
+
+fn turn(line: &str) -> Turn {
+    let mut numbers = line.split(' ').map(|number| number.parse().expect("a number"));
+    let mut next = || numbers.next().expect("three numbers");
+    Turn { token: next(), held_ns: next(), released_ns: next() }
+}
+
+pub(crate) fn is_one() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64
+}
+
+/// What a child does.
+pub(crate) fn run() {
+    let role = std::env::var(ROLE).expect("it is set");
+    let mut words = role.splitn(5, ' ');
+    let mut next = || words.next().expect("five words");
+    let (how, key, start, end, url) = (next(), next(), next(), next(), next());
+    let (start, end): (u64, u64) = (start.parse().expect("ns"), end.parse().expect("ns"));
+    let turns = match how {
+        "library" => library(url, key, start, end),
+        "bare" => bare(url, key, start, end),
+        _ => polling(url, key, start, end),
+    };
+    let lines: Vec<String> = turns
+        .iter()
+        .map(|turn| format!("{} {} {}", turn.token, turn.held_ns, turn.released_ns))
+        .collect();
+    println!("{}", lines.join("\n"));
+}
+
+fn until(start: u64) {
+    std::thread::sleep(Duration::from_nanos(start.saturating_sub(now_ns())));
+}
+
+fn library(url: &str, key: &str, start: u64, end: u64) -> Vec<Turn> {
+    let client = Client::open(url).expect("open");
+    client.ping(Duration::from_secs(5)).expect("ping");
+    let options = AcquireOptions::new().wait(Duration::from_secs(60));
+    until(start);
+    let mut turns = Vec::new();
+    while now_ns() < end {
+        let lock = client.acquire(key, &options).expect("acquire");
+        let (token, held_ns) = (lock.token(), now_ns());
+        let released_ns = now_ns();
+        lock.release().expect("release");
+        turns.push(Turn { token, held_ns, released_ns });
+    }
+    turns
+}
+
+fn connect(url: &str) -> Conn {
+    let plain = url.split('?').next().unwrap_or(url);
+    let options = OptsBuilder::from_opts(Opts::from_url(plain).expect("a URL"));
+    Conn::new(options.prefer_socket(false)).expect("the server answers")
+}
+
+fn bare(url: &str, key: &str, start: u64, end: u64) -> Vec<Turn> {
+    let mut conn = connect(url);
+    let take = format!(
+        "SELECT GET_LOCK('{key}', 60); \
+         UPDATE bench_gate SET n = LAST_INSERT_ID(n + 1), holder = CONNECTION_ID() WHERE id = 1"
+    );
+    let release =
+        format!("UPDATE bench_gate SET holder = 0 WHERE id = 1; DO RELEASE_LOCK('{key}')");
+    until(start);
+    let mut turns = Vec::new();
+    while now_ns() < end {
+        conn.query_drop(&take).expect("take");
+        let token = conn.last_insert_id();
+        let (held_ns, released_ns) = (now_ns(), now_ns());
+        conn.query_drop(&release).expect("release");
+        turns.push(Turn { token, held_ns, released_ns });
+    }
+    turns
+}
+
+fn polling(url: &str, key: &str, start: u64, end: u64) -> Vec<Turn> {
+    let mut conn = connect(url);
+    let id = if key.is_empty() { 0 } else { 2 };
+    let take = format!(
+        "UPDATE bench_gate SET n = LAST_INSERT_ID(n + 1), holder = CONNECTION_ID() \
+         WHERE id = {id} AND holder = 0"
+    );
+    let release = format!("UPDATE bench_gate SET holder = 0 WHERE id = {id}");
+    until(start);
+    let mut turns = Vec::new();
+    let begun = Instant::now();
+    while now_ns() < end && begun.elapsed() < Duration::from_secs(60) {
+        conn.query_drop(&take).expect("take");
+        if conn.affected_rows() == 0 {
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        }
+        let (token, held_ns) = (conn.last_insert_id(), now_ns());
+        let released_ns = now_ns();
+        conn.query_drop(&release).expect("release");
+        turns.push(Turn { token, held_ns, released_ns });
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    turns
+}

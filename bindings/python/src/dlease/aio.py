@@ -1,0 +1,246 @@
+"""dlease for asyncio: the same client and locks, to be awaited.
+
+    from dlease import aio
+
+    async with aio.Client(url) as client:
+        async with client.lock("report", wait=10) as lock:
+            print("working, fencing token", lock.token)
+
+Tasks that wait take no thread: the library wakes the event loop by a descriptor.
+Cancelling a task that waits leaves nothing held. What takes a round trip and no
+longer (release, renew, ping, close) runs in the loop's executor.
+
+A client belongs to the loop in which it first waits, until nobody waits in it.
+Must not know ctypes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from types import TracebackType
+from typing import Any
+
+from . import _arguments, _ffi
+from ._client import Client as _Client
+from ._errors import Error, LockTimeout, NotAcquired, NotHeld, error_for
+from ._lock import BaseLock, _shown
+
+_End = tuple[_ffi.Grant, _ffi.Outcome]
+
+
+class _Waiters:
+    """The acquires of one client that were begun, and the loop they wait in."""
+
+    def __init__(self, handle: _ffi.Client) -> None:
+        self._handle = handle
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fd = -1
+        self._tags = itertools.count(1)
+        # By their tags. The token lives until the event has come.
+        self._pending: dict[int, tuple[asyncio.Future[_End], _ffi.Cancel]] = {}
+
+    async def acquire(self, key: bytes, options: _ffi.AcquireOptions) -> _End:
+        """The grant, and how the acquire ended. Cancelled, it leaves nothing
+        held."""
+        loop = asyncio.get_running_loop()
+        self._watch(loop)
+        tag, cancel = next(self._tags), _ffi.Cancel()
+        future: asyncio.Future[_End] = loop.create_future()
+        self._pending[tag] = (future, cancel)
+        status, failure = self._handle.begin_acquire(tag, cancel, key, options)
+        if status != _ffi.OK:
+            del self._pending[tag]
+            return _ffi.Grant(), (status, failure)
+        try:
+            return await future
+        except BaseException:
+            # The outcome is there when this returns, if it was not before.
+            cancel.fire()
+            self.take_all()
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result()[0].abandon()
+            raise
+
+    def take_all(self) -> None:
+        """Hands every event that is there to the task that waits for it."""
+        while (event := self._handle.next_event()) is not None:
+            tag, grant, outcome = event
+            future, _ = self._pending.pop(tag)
+            if future.done():
+                grant.abandon()
+            else:
+                future.set_result((grant, outcome))
+
+    def end(self) -> None:
+        """Ends all that wait with Closed."""
+        for _, cancel in list(self._pending.values()):
+            cancel.fire()
+        closed = (_ffi.CLOSED, _ffi.Failure("the client is closed", None, None, False))
+        while (event := self._handle.next_event()) is not None:
+            tag, grant, _ = event
+            future, _ = self._pending.pop(tag)
+            grant.abandon()
+            if not future.done():
+                future.get_loop().call_soon_threadsafe(_set, future, (grant, closed))
+        self._unwatch()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is loop:
+            return
+        if self._pending and self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("tasks of another event loop wait in this client")
+        self._unwatch()
+        fd = self._handle.event_fd()
+        if fd >= 0:
+            loop.add_reader(fd, self.take_all)
+            self._loop, self._fd = loop, fd
+
+    def _unwatch(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+        self._loop = None
+
+
+def _set(future: asyncio.Future[_End], end: _End) -> None:
+    if not future.done():
+        future.set_result(end)
+
+
+class Client:
+    """A client for the tasks of an event loop. Takes what `dlease.Client` takes,
+    and its other methods mean the same.
+
+    Opening does not block, and raises what `dlease.Client` raises. In a forked
+    child its calls raise Forked.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._client = _Client(url, **options)
+        self._waiters = _Waiters(self._client._handle)
+
+    def lock(self, key: str | bytes, **options: Any) -> Lock:
+        """A lock that is not acquired yet: `dlease.Client.lock`, for tasks.
+
+        Raises what that raises. Does not block.
+        """
+        lock = self._client.lock(key, **options)
+        return Lock(self, lock._key, lock._wait_ms, lock._options)
+
+    async def ping(self, timeout: float = 5.0) -> None:
+        """Makes one round trip to the server, as `dlease.Client.ping`."""
+        await asyncio.to_thread(self._client.ping, timeout)
+
+    def stats(self) -> dict[str, int]:
+        """Counters: `dlease.Client.stats`."""
+        return self._client.stats()
+
+    async def close(self) -> None:
+        """Ends what waits with Closed, releases what is held, and takes the
+        connections down, in 2 s at the most. May be called again, which does
+        nothing."""
+        self._waiters.end()
+        await asyncio.to_thread(self._client.close)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Lock(BaseLock):
+    """A lock of one key for the tasks of an event loop, made by `Client.lock`.
+    Each task releases, renews and reads its own grant, as with `dlease.Lock`."""
+
+    _NAME = "dlease.aio.Lock"
+    _client: Client
+
+    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Acquires the lock: True if it is held now, False if someone else has
+        it. `blocking=False` makes one try; else waits for `timeout` seconds, and
+        with None for ever.
+
+        Raises what `dlease.Lock.acquire` raises. Waits without a thread;
+        cancelling the task ends it at once, and what was granted in the same
+        moment is given back.
+        """
+        wait_ms = _arguments.wait_millis("timeout", timeout) if blocking else 0
+        try:
+            await self._acquire(wait_ms)
+        except (NotAcquired, LockTimeout):
+            return False
+        return True
+
+    async def release(self) -> None:
+        """Releases the lock, as `dlease.Lock.release`. A task that is cancelled
+        meanwhile goes on when that is done."""
+        grant = self._mine()
+        if grant is None:
+            raise NotHeld(f"lock {_shown(self._key)} is not held")
+        status, failure = await _to_its_end(grant.release)
+        if status == _ffi.OK:
+            self._forget(grant)
+        else:
+            raise self._error(grant, status, failure)
+
+    async def renew(self, ttl: float | None = None) -> None:
+        """Renews the lease, as `dlease.Lock.renew`."""
+        ttl_ms = _arguments.optional_millis("ttl", ttl)
+        grant = self._mine()
+        if grant is None:
+            raise NotHeld(f"lock {_shown(self._key)} is not held")
+        status, failure = await asyncio.to_thread(grant.renew, ttl_ms)
+        if status != _ffi.OK:
+            raise self._error(grant, status, failure)
+
+    async def __aenter__(self) -> Lock:
+        """Acquires the lock, waiting for the `wait` of `Client.lock`.
+
+        Raises NotAcquired (wait 0) or LockTimeout if someone else has the lock;
+        else as `acquire`.
+        """
+        await self._acquire(self._wait_ms)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Releases the lock. Raises what `release` raises; but where the body
+        raised, its exception goes on, and ours is a note on it (Python 3.11 on)."""
+        try:
+            await self.release()
+        except Error as ours:
+            if error is None:
+                raise
+            if sys.version_info >= (3, 11):
+                error.add_note(f"dlease: {type(ours).__name__}: {ours}")
+
+    async def _acquire(self, wait_ms: int) -> None:
+        options = _ffi.AcquireOptions(wait_ms=wait_ms, **self._options)
+        grant, (status, failure) = await self._client._waiters.acquire(self._key, options)
+        if status != _ffi.OK:
+            raise error_for(status, failure, f"someone else has lock {_shown(self._key)}")
+        self._remember(grant)
+
+
+async def _to_its_end(call: Any) -> _ffi.Outcome:
+    """Runs a call in the executor to its end: a cancel is raised after it."""
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+__all__ = ["Client", "Lock"]

@@ -1,0 +1,194 @@
+"""dlease.aio: tasks wait without threads, in order, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Callable, Coroutine
+
+import dlease
+import pytest
+from dlease import aio
+
+
+def run(test: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Runs a coroutine function in a loop of its own, within 60 s."""
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+async def waiting(client: aio.Client, count: int) -> None:
+    give_up = time.monotonic() + 10
+    while client.stats()["waiting"] != count:
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.01)
+
+
+def test_a_lock_is_acquired_renewed_and_released(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client:
+            lock = client.lock(key, wait=5, ttl=20)
+            async with lock as same:
+                assert same is lock and lock.locked() and (lock.token or 0) > 0
+                assert 15 < lock.remaining() <= 20
+                await lock.renew(30)
+                assert lock.remaining() > 25
+                assert await client.lock(key).acquire(blocking=False) is False
+                with pytest.raises(dlease.NotAcquired):
+                    async with client.lock(key, wait=0):
+                        pass
+                with pytest.raises(dlease.LockTimeout):
+                    async with client.lock(key, wait=0.2):
+                        pass
+            assert not lock.locked()
+            with pytest.raises(dlease.NotHeld):
+                await lock.release()
+            await client.ping()
+
+    run(test)
+
+
+def test_a_wait_ends_at_its_time(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client, client.lock(key):
+            start = time.monotonic()
+            assert await client.lock(key).acquire(timeout=0.4) is False
+            assert 0.4 <= time.monotonic() - start < 2
+
+    run(test)
+
+
+def test_cancelling_a_task_leaves_nothing_held(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client, aio.Client(url) as other:
+            for round in range(60):
+                held = client.lock(key)
+                if round % 2:
+                    await held.acquire()
+                asked = other.lock(key)
+                task = asyncio.ensure_future(asked.acquire())
+                await asyncio.sleep(round % 7 * 0.001)
+                task.cancel()
+                start = time.monotonic()
+                granted = False
+                try:
+                    granted = await task
+                except asyncio.CancelledError:
+                    pass
+                assert time.monotonic() - start < 1
+                if round % 2:
+                    assert not granted
+                    await held.release()
+                del task
+                if granted:
+                    await asked.release()
+                # Whatever the task was granted unseen is given back.
+                async with client.lock(key, wait=5):
+                    pass
+            assert other.stats()["waiting"] == 0
+
+    run(test)
+
+
+def test_a_thousand_tasks_wait_without_threads(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client:
+            held = client.lock(key)
+            await held.acquire()
+            before = threading.active_count()
+            order: list[int] = []
+
+            async def work(number: int) -> None:
+                async with client.lock(key, ttl=60):
+                    order.append(number)
+
+            tasks = [asyncio.ensure_future(work(number)) for number in range(1000)]
+            await waiting(client, 1000)
+            assert threading.active_count() == before
+            with open("/proc/self/status") as status:
+                (threads,) = [line for line in status if line.startswith("Threads:")]
+            assert int(threads.split()[1]) < 64
+            await held.release()
+            await asyncio.gather(*tasks)
+            assert order == list(range(1000))
+
+    run(test)
+
+
+def test_tasks_that_share_a_lock_touch_only_their_own_grants(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client:
+            lock = client.lock(key, ttl=1)
+            late = asyncio.Event()
+
+            async def slow() -> None:
+                await lock.acquire()
+                await late.wait()
+                with pytest.raises(dlease.LockLost):
+                    await lock.release()
+
+            task = asyncio.ensure_future(slow())
+            await asyncio.sleep(0.2)
+            assert await lock.acquire(timeout=10)
+            late.set()
+            await task
+            assert lock.locked()
+            await lock.release()
+
+    run(test)
+
+
+def test_closing_ends_what_waits_with_closed(url: str, key: str) -> None:
+    async def test() -> None:
+        holder = aio.Client(url)
+        client = aio.Client(url)
+        held = holder.lock(key)
+        await held.acquire()
+        tasks = [asyncio.ensure_future(client.lock(key).acquire()) for _ in range(100)]
+        await waiting(client, 100)
+        await client.close()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(ended, dlease.Closed)
+        with pytest.raises(dlease.Closed):
+            await client.lock(key).acquire()
+        await client.close()
+        await holder.close()
+
+    run(test)
+
+
+def test_a_body_that_raises_keeps_its_exception(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client:
+            with pytest.raises(ZeroDivisionError):
+                async with client.lock(key):
+                    1 / 0
+            async with client.lock(key, wait=0):
+                pass
+
+    run(test)
+
+
+def test_one_client_may_serve_one_loop_after_the_other(url: str, key: str) -> None:
+    client = aio.Client(url)
+
+    async def test() -> None:
+        async with client.lock(key, wait=5):
+            pass
+
+    run(test)
+    run(test)
+    asyncio.run(client.close())
+
+
+def test_what_cannot_be_asked_for_is_refused(url: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client:
+            with pytest.raises(dlease.InvalidArgument):
+                await client.lock("").acquire()
+            with pytest.raises(dlease.InvalidArgument):
+                client.lock("k", ttl=0)
+            with pytest.raises(dlease.Unsupported):
+                await client.lock("k", kind="row").acquire()
+
+    run(test)
