@@ -60,7 +60,7 @@ impl Waiting {
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
         let bell = Bell::Kept { session, token, until, used: Instant::now() };
         let before = std::mem::replace(&mut queue.bell, bell);
-        self.bell.wake_all();
+        self.wake_watcher(&state);
         drop(state);
         drop(before);
     }

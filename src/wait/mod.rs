@@ -10,6 +10,7 @@ mod round;
 pub(crate) mod waiter;
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::key::Key;
@@ -17,6 +18,11 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::sys::clock::Instant;
 use queue::{Queue, Stand, Work};
 use waiter::Waiter;
+
+/// For how long a key counts as contended after others were seen at it.
+const CONTENDED: Duration = Duration::from_millis(50);
+/// More are not remembered.
+const MOST_CONTENDED: usize = 1_000;
 
 /// Something for a client thread to do.
 pub(crate) enum Errand {
@@ -30,8 +36,12 @@ pub(crate) enum Errand {
 #[derive(Default)]
 pub(crate) struct Waiting {
     state: Mutex<State>,
-    /// Rung when there is something to do, and when a thread has ended.
-    bell: Condvar,
+    /// Rung when there is something to do, for each sort of thread, and when a
+    /// thread has ended.
+    to_stand: Condvar,
+    to_run: Condvar,
+    to_watch: Condvar,
+    ended: Condvar,
 }
 
 /// See the module's text.
@@ -42,6 +52,8 @@ pub(crate) struct State {
     /// then, and so beyond the bound, their rows are watched.
     to_stand: VecDeque<Key>,
     errands: VecDeque<Errand>,
+    /// Keys for which others were seen to wait or to hold, and when.
+    contended: HashMap<Key, Instant>,
     /// Those who are to be called off from where they wait in the server.
     call_offs: Vec<Arc<Stand>>,
     /// Threads, by what they do: all, and those with nothing to do.
@@ -49,6 +61,8 @@ pub(crate) struct State {
     pub(crate) runners: Crew,
     pub(crate) watchers: Crew,
     last_look: Option<Instant>,
+    /// When the watcher wakes by itself.
+    watcher_wakes: Option<Instant>,
     /// The server refuses GET_LOCK: nobody stands, all rows are watched.
     gates_refused: bool,
     closed: bool,
@@ -69,6 +83,23 @@ impl Waiting {
         state.queues.get(key).is_some_and(|queue| !queue.waiters.is_empty())
     }
 
+    /// Others were seen to wait for the key, or to hold it.
+    pub(crate) fn saw_others(&self, key: &Key) {
+        let contended = &mut self.state.lock().contended;
+        if contended.len() >= MOST_CONTENDED {
+            contended.clear();
+        }
+        contended.insert(key.clone(), Instant::now());
+    }
+
+    /// True if a try for the key would be in vain, most likely: it is left out
+    /// by those who can wait.
+    pub(crate) fn is_contended(&self, key: &Key) -> bool {
+        let state = self.state.lock();
+        let seen = state.contended.get(key);
+        seen.is_some_and(|at| Instant::now().since(*at) < CONTENDED)
+    }
+
     /// The last of the queue. `tried` if the caller has found the lease held;
     /// else the first of a queue has a client thread try for it. False if that
     /// may be all.
@@ -81,17 +112,20 @@ impl Waiting {
         }
         queue.waiters.push_back(Arc::clone(waiter));
         let waits = tried || queue.waiters.len() > 1;
-        if tried {
-            queue.saw_held();
-            state.want_stander(&key);
-        } else if queue.waiters.len() > 1 {
+        if !waiter.has_seen_held() && queue.waiters.len() > 1 {
             // Whether it is held is to be seen in its call, too.
             queue.due = Instant::now();
+        }
+        if waiter.has_seen_held() {
+            queue.saw_held();
+        }
+        if tried {
+            state.want_stander(&key);
         } else if queue.waiters.len() == 1 && !queue.trying && matches!(queue.work, Work::None) {
             queue.trying = true;
             state.errands.push_back(Errand::Try(key));
         }
-        self.bell.wake_all();
+        self.wake_who_is_wanted(&state);
         waits
     }
 
@@ -111,7 +145,7 @@ impl Waiting {
             }
         }
         state.tidy(key);
-        self.bell.wake_all();
+        self.wake_who_is_wanted(&state);
     }
 
     /// Whether the lease was seen held while `waiter` waited, or what went
@@ -150,7 +184,7 @@ impl Waiting {
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
         queue.waiters.push_front(Arc::clone(waiter));
         state.want_stander(&key);
-        self.bell.wake_all();
+        self.wake_who_is_wanted(&state);
     }
 
     /// Takes a waiter out that has got what it waited for.
@@ -195,7 +229,7 @@ impl Waiting {
             state.want_stander(key);
         }
         state.tidy(key);
-        self.bell.wake_all();
+        self.wake_who_is_wanted(&state);
     }
 
     /// How long the lease has been free without the queue's getting it, as far
@@ -208,7 +242,7 @@ impl Waiting {
     /// Adds something for a client thread to do.
     pub(crate) fn add(&self, errand: Errand) {
         self.state.lock().errands.push_back(errand);
-        self.bell.wake_all();
+        self.to_run.wake_one();
     }
 
     /// The server does not do what gates need. True the first time.
@@ -245,10 +279,10 @@ impl Waiting {
             let errand = if state.closed { None } else { state.errands.pop_front() };
             if errand.is_some() || state.closed || idle_until.has_passed() {
                 state.runners.leave(errand.is_none());
-                self.bell.wake_all();
+                self.ended.wake_all();
                 return errand;
             }
-            state = self.bell.wait_until(state, idle_until);
+            state = self.to_run.wait_until(state, idle_until);
         }
     }
 
@@ -261,11 +295,11 @@ impl Waiting {
             let stand = state.next_to_stand(most);
             if stand.is_some() || state.closed || idle_until.has_passed() {
                 state.standers.leave(stand.is_none());
-                self.bell.wake_all();
+                self.ended.wake_all();
                 return stand;
             }
             let until = idle_until.min(state.stand_from());
-            state = self.bell.wait_until(state, until);
+            state = self.to_stand.wait_until(state, until);
         }
     }
 
@@ -282,7 +316,7 @@ impl Waiting {
             }
         }
         state.tidy(&stand.key);
-        self.bell.wake_all();
+        self.wake_who_is_wanted(&state);
     }
 
     /// Ends the threads, and drops what is to be done.
@@ -292,7 +326,9 @@ impl Waiting {
         let errands = std::mem::take(&mut state.errands);
         let queues = std::mem::take(&mut state.queues);
         state.to_stand.clear();
-        self.bell.wake_all();
+        for bell in [&self.to_stand, &self.to_run, &self.to_watch] {
+            bell.wake_all();
+        }
         drop(state);
         // Sessions and closures are dropped with no lock held.
         drop((errands, queues));
@@ -304,7 +340,7 @@ impl Waiting {
         while state.standers.all + state.runners.all + state.watchers.all > 0
             && !deadline.has_passed()
         {
-            state = self.bell.wait_until(state, deadline);
+            state = self.ended.wait_until(state, deadline);
         }
     }
 
@@ -316,6 +352,25 @@ impl Waiting {
     /// How many callers wait.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().queues.values().map(|queue| queue.waiters.len()).sum()
+    }
+
+    /// Wakes the threads that have something to do now: one of each sort, since
+    /// each looks for more when it is done.
+    fn wake_who_is_wanted(&self, state: &State) {
+        if !state.to_stand.is_empty() {
+            self.to_stand.wake_one();
+        }
+        if !state.errands.is_empty() {
+            self.to_run.wake_one();
+        }
+        self.wake_watcher(state);
+    }
+
+    fn wake_watcher(&self, state: &State) {
+        let wakes = state.watcher_wakes.unwrap_or(Instant::NEVER);
+        if !state.call_offs.is_empty() || state.next_due() < wakes {
+            self.to_watch.wake_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -48,11 +48,13 @@ impl Waiting {
             }
             if state.closed || idle_until.has_passed() {
                 state.watchers.all -= 1;
-                self.bell.wake_all();
+                self.ended.wake_all();
                 return None;
             }
             let until = state.next_due().min(idle_until);
-            state = self.bell.wait_until(state, until);
+            state.watcher_wakes = Some(until);
+            state = self.to_watch.wait_until(state, until);
+            state.watcher_wakes = None;
         }
     }
 
@@ -71,17 +73,18 @@ impl Waiting {
                 state.errands.push_back(Errand::Try(key.clone()));
             }
         }
-        self.bell.wake_all();
+        self.wake_who_is_wanted(&state);
     }
 
     /// The one who stands for the key is first at the gate and waits for the
     /// row alone (or no longer does): the row is looked at often.
     pub(crate) fn watch(&self, key: &Key, is_urgent: bool) {
-        if let Some(queue) = self.lock().queues.get_mut(key) {
+        let mut state = self.lock();
+        if let Some(queue) = state.queues.get_mut(key) {
             queue.is_urgent = is_urgent;
             queue.look_later();
-            self.bell.wake_all();
         }
+        self.wake_watcher(&state);
     }
 
     /// The row could not be looked at.
@@ -147,13 +150,11 @@ impl State {
         round
     }
 
-    fn next_due(&self) -> Instant {
+    pub(super) fn next_due(&self) -> Instant {
         let looks = self.queues.values().filter(|q| !q.waiters.is_empty() && !q.trying);
         let next_look = looks.map(|queue| queue.due).min().unwrap_or(Instant::NEVER);
         let not_before = self.last_look.map_or(next_look, |last| last.after(pace::SHORTEST));
-        let bells = self.queues.values().map(|queue| queue.bell.due()).min();
-        next_look
-            .max(not_before.min(next_look.max(not_before)))
-            .min(bells.unwrap_or(Instant::NEVER))
+        let next_bell = self.queues.values().map(|queue| queue.bell.due()).min();
+        next_look.max(not_before).min(next_bell.unwrap_or(Instant::NEVER))
     }
 }

@@ -33,7 +33,9 @@ impl Leases {
             return self.try_now(call, &request);
         }
         let waiter = Arc::new(Waiter::new(Arc::clone(call), request));
-        let queues = self.waiting.has_queue(&waiter.request.key) && !waiter.request.unfair;
+        let key = &waiter.request.key;
+        let queues = !waiter.request.unfair
+            && (self.waiting.has_queue(key) || self.waiting.is_contended(key));
         let mut before = None;
         // Again where a session or a table was not what it seemed.
         for _ in 0..if queues { 0 } else { TRY_UNREADY } {
@@ -52,17 +54,12 @@ impl Leases {
                 Tried::Unready(error) => before = Some(error),
             }
         }
-        self.wait(&waiter, !queues, before)
+        self.wait(&waiter, before)
     }
 
     /// Waits in the queue.
-    fn wait(
-        self: &Arc<Leases>,
-        waiter: &Arc<Waiter>,
-        tried: bool,
-        before: Option<Error>,
-    ) -> Result<Granted> {
-        self.enter(waiter, tried, before);
+    fn wait(self: &Arc<Leases>, waiter: &Arc<Waiter>, before: Option<Error>) -> Result<Granted> {
+        self.enter(waiter, true, before);
         let waited = waiter.call.wait(Instant::NEVER, || waiter.take());
         let status = match waited {
             Waited::Ready(outcome) => {

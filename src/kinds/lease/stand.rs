@@ -35,8 +35,12 @@ const KEEP_UP: Duration = Duration::from_millis(600);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the bell of a lease that has ended may take to ring.
 const JUST_RELEASED: Duration = Duration::from_millis(5);
-/// How long a row that a transaction has locked is left alone.
-const BLOCKED: Duration = Duration::from_millis(50);
+/// How long a row that a transaction has locked is left alone, doubled with each
+/// try: at first it is that of another's try, which is over at once.
+const BLOCKED: Duration = Duration::from_micros(100);
+const LONGEST_BLOCKED: Duration = Duration::from_millis(50);
+/// Longer than it takes to come to a gate where nobody stands.
+const QUEUED: Duration = Duration::from_millis(2);
 
 /// How standing ended.
 enum End {
@@ -85,6 +89,7 @@ impl Leases {
         let row = self.row(&stand.key);
         let gate = Gate::new(&row);
         let failed = |failure: Failure| End::Failed(failure.refusal().error("wait"));
+        let came = Instant::now();
         loop {
             match wait(session, call, stand, &gate.enter()) {
                 Waiting::Got => break,
@@ -98,7 +103,10 @@ impl Leases {
             Ok(rows) => Duration::from_micros(crate::session::number(&rows, 0)),
             Err(failure) => return failed(failure),
         };
-        let mut has_bell = false;
+        if !left.is_zero() || Instant::now().since(came) > QUEUED {
+            self.waiting.saw_others(&stand.key);
+        }
+        let (mut has_bell, mut blocked) = (false, BLOCKED);
         loop {
             if self.is_over(stand) {
                 return End::Over;
@@ -139,7 +147,8 @@ impl Leases {
                 Tried::Blocked(error) if is_lost => return End::Failed(error),
                 Tried::Blocked(_) => {
                     self.waiting.saw_held(&stand.key);
-                    let _ = call.wait(Instant::now().after(BLOCKED), || None::<()>);
+                    let _ = call.wait(Instant::now().after(blocked), || None::<()>);
+                    blocked = (blocked * 2).min(LONGEST_BLOCKED);
                 }
                 Tried::Held(longer) => {
                     left = longer;
