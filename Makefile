@@ -8,6 +8,7 @@
 #   make test STEPS="c cpp"     some of its steps; their names are in tests/run
 #   make test-long              the same with full durations
 #   make bench                  the figures that the README quotes
+#   make picture                docs/waiting.svg, from those
 #   make lint, header, examples
 
 PREFIX = /usr/local
@@ -31,7 +32,7 @@ WARNINGS := -Wall -Wextra -pedantic -Werror
 LINK := -Ltarget/release -ldlease -Wl,-rpath,'$$ORIGIN/../../release'
 
 .PHONY: all shared static lint header examples examples-go examples-rust stage install uninstall \
-	demo test test-long bench
+	demo test test-long bench picture
 
 # One cargo call for each library: beside an rlib or each other cargo applies no
 # LTO, without a word. (`cargo build --release` puts such ones in the place of
@@ -130,3 +131,8 @@ test-long:
 
 bench:
 	SERVERS="$(SERVERS)" tests/run setup build stage bench
+
+# docs/waiting.svg from what `make bench` has measured last.
+picture:
+	target/venv/bin/python -m pip install --quiet 'matplotlib>=3.10,<4'
+	target/venv/bin/python benches/picture.py

@@ -578,8 +578,10 @@ dl_status dl_client_ping(dl_client *client,
 
 /**
  * Closes a client and frees it: releases what it holds, ends the calls that
- * wait in it with CLOSED, and joins its threads. Locks of the client may be freed before or
- * after; from here on they are lost, with the cause DL_LOST_CLOSED.
+ * wait in it with CLOSED, and joins its threads. Acquires that were begun end,
+ * too, and events that nobody has taken are dropped. Locks of the client may be
+ * freed before or after; from here on they are lost, with the cause
+ * DL_LOST_CLOSED.
  *
  * @param client A client that no call begins to use any more; NULL does
  * nothing.

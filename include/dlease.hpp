@@ -70,11 +70,11 @@ struct client_options {
     milliseconds default_ttl{0};
     /// The most connections at a time, 1 to 10000; 8.
     std::uint32_t max_connections = 0;
-    /// The most connections that wait for a lock, apart from those; 8. No
-    /// effect yet.
+    /// The most connections that wait for a lock, apart from those; 8. Beyond
+    /// them rows are looked at now and then, and order is not kept.
     std::uint32_t max_waiting_connections = 0;
     /// How long a process may serve its own callers before the next process
-    /// has its turn, at most UINT32_MAX ms; 200 ms. No effect yet.
+    /// has its turn, at most UINT32_MAX ms; 200 ms.
     milliseconds fairness{0};
     /// Whether missing tables are made; yes.
     std::optional<bool> create_schema{};
@@ -422,6 +422,15 @@ public:
     /// The same, with the status in place of an exception.
     [[nodiscard]] dl_status ping(milliseconds timeout, const std::nothrow_t &, std::string *message = nullptr) noexcept {
         return detail::tell(try_ping(timeout), message);
+    }
+
+    /// Counters of what the client did and has open: see dl_stats. All 0 for
+    /// what is no client.
+    /// Throws nothing. Blocks: no. After fork: all 0.
+    dl_stats stats() const noexcept {
+        dl_stats stats = DL_STATS_INIT;
+        if (handle_) dl_client_stats(handle_.get(), &stats);
+        return stats;
     }
 
     /// Closes the client as destroying it does; then it is no client.

@@ -271,5 +271,10 @@ impl fmt::Debug for Client {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.close();
+        // A lock in an event that nobody took keeps what it is in. In a forked
+        // child nothing is touched.
+        if !self.0.is_forked() {
+            self.0.events.clear();
+        }
     }
 }

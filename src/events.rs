@@ -105,6 +105,12 @@ impl Events {
         state.descriptor.as_ref().map_or(-1, EventFd::number)
     }
 
+    /// Drops what nobody has taken.
+    pub(crate) fn clear(&self) {
+        let untaken = std::mem::take(&mut self.state.lock().queue);
+        drop(untaken);
+    }
+
     /// No more events come; whoever waits is told, and the descriptor stays
     /// readable.
     pub(crate) fn close(&self) {

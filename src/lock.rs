@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
 use crate::grant::{Grant, LostCause, Phase};
+use crate::kinds::lease::hand_over::HandOver;
 use crate::kinds::lease::{ended, not_held};
 use crate::options::check_ttl;
 use crate::shared::Shared;
@@ -152,8 +153,12 @@ impl Lock {
             }
         }
         let leases = &self.client.leases;
-        let again = phase == Phase::Ending;
-        let released = (!again && leases.hand_over(call, &self.grant))
+        let handed = match phase {
+            Phase::Held => leases.hand_over(call, &self.grant),
+            _ => HandOver::Unknown,
+        };
+        let again = handed == HandOver::Unknown;
+        let released = handed == HandOver::Done
             || leases.release(call, &self.grant, again).inspect_err(|_| {
                 leases.stats.count(Counter::ReleaseFailures);
             })?;

@@ -255,3 +255,67 @@ impl Stand {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::waiter::Request;
+
+    fn waiter(key: &str) -> Arc<Waiter> {
+        let request = Request {
+            key: Key::new(key.as_bytes()).unwrap(),
+            owner: None,
+            note: Vec::new(),
+            ttl: Duration::from_secs(1),
+            one_try: false,
+            unfair: false,
+        };
+        Arc::new(Waiter::new(Arc::new(Call::new(Instant::NEVER)), request))
+    }
+
+    #[test]
+    fn the_head_is_the_first_who_has_not_left() {
+        let mut queue = Queue::new();
+        let waiters: Vec<_> = (0..3).map(|_| waiter("k")).collect();
+        queue.waiters.extend(waiters.iter().cloned());
+        waiters[0].leave();
+        assert!(Arc::ptr_eq(&queue.head().unwrap(), &waiters[1]));
+        waiters[1].leave();
+        waiters[2].leave();
+        assert!(queue.head().is_none());
+    }
+
+    #[test]
+    fn a_held_row_is_looked_at_again_when_its_lease_ends_at_the_latest() {
+        let mut queue = Queue::new();
+        queue.begin();
+        assert!(!queue.looked(Some(Duration::from_millis(3))));
+        assert!(queue.due <= Instant::now().after(Duration::from_millis(5)));
+        assert!(queue.was_held_since(Instant::now().after(Duration::from_secs(1))));
+    }
+
+    #[test]
+    fn a_free_row_is_taken_at_once_unless_somebody_stands_for_it() {
+        let mut queue = Queue::new();
+        assert!(queue.looked(None));
+        queue.work = Work::Standing(Arc::new(Stand::new(Key::new(b"k").unwrap())));
+        assert!(!queue.looked(None), "it is on its way to the first at the gate");
+        assert!(!queue.is_overtaken());
+        queue.is_urgent = true;
+        assert!(queue.looked(Some(Duration::ZERO)), "that is us");
+    }
+
+    #[test]
+    fn nobody_begins_to_wait_in_the_server_once_all_have_left() {
+        let stand = Stand::new(Key::new(b"k").unwrap());
+        assert_eq!(stand.waiting(|| 1), Some(1));
+        assert!(!stand.is_over(), "it waits nowhere");
+        assert_eq!(stand.waiting(|| 1), None);
+        assert!(stand.was_rung());
+        stand.resume();
+        assert_eq!(stand.waiting(|| stand.is_over()), Some(true));
+        assert_eq!(stand.callers.load(Ordering::SeqCst), 1);
+        stand.called_off();
+        assert_eq!(stand.callers.load(Ordering::SeqCst), 0);
+    }
+}

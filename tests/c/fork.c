@@ -50,6 +50,12 @@ static void the_parents(const struct parent *parent) {
     EXPECT(DL_STATUS_FORKED, dl_acquire(parent->client, "k", &options, &lock, &error));
     CHECK(lock == NULL);
     EXPECT(DL_STATUS_FORKED, dl_client_ping(parent->client, 1000, &error));
+    dl_event event = DL_EVENT_INIT;
+    dl_stats stats = DL_STATS_INIT;
+    EXPECT(DL_STATUS_FORKED, dl_acquire_async(parent->client, "k", &options, 1, &error));
+    CHECK(dl_client_next_event(parent->client, DL_WAIT_FOREVER, &event) == DL_STATUS_FORKED);
+    CHECK(dl_client_event_fd(parent->client) == -1);
+    CHECK(dl_client_stats(parent->client, &stats) == DL_STATUS_OK && stats.grants == 0);
     EXPECT(DL_STATUS_FORKED, dl_renew(parent->lock, 0, &error));
     EXPECT(DL_STATUS_FORKED, dl_release(parent->lock, &error));
     CHECK(dl_lock_state(parent->lock) == DL_STATUS_NOT_HELD);

@@ -15,7 +15,7 @@ use crate::sys::thread;
 use crate::wait::{Errand, State};
 
 /// How long a thread stays when there is nothing to do.
-const IDLE: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(1);
 
 impl Leases {
     /// Starts the threads for which there is work.
@@ -30,7 +30,7 @@ impl Leases {
             self.start("dlease-errand", Leases::run_errands, |state| &mut state.runners);
         }
         if watcher {
-            self.start("dlease-look", Leases::watch, |state| &mut state.watchers);
+            self.start("dlease-look", Leases::keep_watch, |state| &mut state.watchers);
         }
     }
 
@@ -56,6 +56,14 @@ impl Leases {
                 self.stats.count(Counter::Panics);
                 self.waiting.stood(&stand, Instant::now().after(IDLE));
             }
+        }
+        // Before the server ends them for their silence.
+        self.gates.flush();
+    }
+
+    fn keep_watch(self: &Arc<Leases>) {
+        while panic::catch_unwind(AssertUnwindSafe(|| self.watch())).is_err() {
+            self.stats.count(Counter::Panics);
         }
     }
 

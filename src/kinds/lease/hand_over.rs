@@ -18,26 +18,25 @@ use crate::wait::waiter::{Granted, Request, Waiter};
 
 impl Leases {
     /// Releases `grant` by handing its lease to the next who waits, if somebody
-    /// does and this process's turn is not over. False: it is to be released
-    /// like any other.
-    pub(crate) fn hand_over(self: &Arc<Leases>, call: &Arc<Call>, grant: &Grant) -> bool {
+    /// does and this process's turn is not over.
+    pub(crate) fn hand_over(self: &Arc<Leases>, call: &Arc<Call>, grant: &Grant) -> HandOver {
         let turn_ends = grant.turn_began.after(self.connector.settings.fairness);
         if grant.owner.is_some() || turn_ends.has_passed() || !self.waiting.has_queue(&grant.key) {
-            return false;
+            return HandOver::NotDone;
         }
-        let Some(next) = self.waiting.next(&grant.key) else { return false };
+        let Some(next) = self.waiting.next(&grant.key) else { return HandOver::NotDone };
         match self.hand_to(call, grant, &next) {
-            Some(mut granted) => {
+            Ok(mut granted) => {
                 granted.turn_began = grant.turn_began;
                 self.stats.count(Counter::HandOvers);
                 self.waiting.pass_bell(&grant.key, grant.token, granted.token, granted.deadline);
                 self.serve(&next, granted);
-                true
+                HandOver::Done
             }
-            None => {
+            Err(how) => {
                 self.waiting.put_back(&next);
                 self.muster();
-                false
+                how
             }
         }
     }
@@ -45,11 +44,11 @@ impl Leases {
     /// The exchange in the row. Where its reply is lost, what happened is found
     /// out; if that cannot be in time, the release that follows finds the row
     /// another's, or the resolver undoes the new grant.
-    fn hand_to(&self, call: &Arc<Call>, grant: &Grant, next: &Waiter) -> Option<Granted> {
+    fn hand_to(&self, call: &Arc<Call>, grant: &Grant, next: &Waiter) -> Result<Granted, HandOver> {
         let mut session = match self.pool.take(call) {
             Ok(session) => session,
             Err(NoSession::Interrupted(_) | NoSession::Failed(_) | NoSession::Late(_)) => {
-                return None;
+                return Err(HandOver::NotDone);
             }
         };
         let hold = random::id();
@@ -76,11 +75,12 @@ impl Leases {
             (Err(failure), Some(unknown)) => {
                 self.find_out(&attempt, sent, unknown, false, failure.refusal())
             }
-            _ => return None,
+            _ => return Err(HandOver::NotDone),
         };
         match tried {
-            Tried::Granted(granted) => Some(granted),
-            _ => None,
+            Tried::Granted(granted) => Ok(granted),
+            // Told by the row, with the old hold still in it or another's.
+            _ => Err(HandOver::Unknown),
         }
     }
 
@@ -102,6 +102,17 @@ impl Leases {
         let session = self.waiting.take_bell(key, token)?;
         Some(self.gates.closing(session))
     }
+}
+
+/// How handing over went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    /// The lease is the next caller's.
+    Done,
+    /// It is still this grant's, to be released like any other.
+    NotDone,
+    /// It may be either's: like a release whose reply was lost.
+    Unknown,
 }
 
 /// A release whose session is the bell's: the row first, then the bell, in one

@@ -4,7 +4,7 @@
 mod acquire;
 mod attempt;
 mod crew;
-mod hand_over;
+pub(crate) mod hand_over;
 mod hold;
 mod stand;
 mod stepped;

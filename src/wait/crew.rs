@@ -1,0 +1,148 @@
+//! What the client's threads that work for those who wait find to do next, and
+//! how many of them there are.
+
+use super::queue::{Stand, Work};
+use super::{Errand, State, Waiting};
+use crate::key::Key;
+use crate::sync::Arc;
+use crate::sys::clock::Instant;
+
+/// The threads that do one sort of work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crew {
+    pub(crate) all: usize,
+    pub(crate) idle: usize,
+}
+
+impl Crew {
+    /// How many more are needed for `work` that waits; they count as started.
+    fn missing(&mut self, work: usize, most: usize) -> usize {
+        let wanted = work.saturating_sub(self.idle).min(most.saturating_sub(self.all));
+        self.all += wanted;
+        wanted
+    }
+
+    /// One has found something to do, or ends.
+    fn leave(&mut self, ends: bool) {
+        self.idle -= 1;
+        self.all -= usize::from(ends);
+    }
+}
+
+impl Waiting {
+    /// What threads are to be started: standers, runners, a watcher. They count
+    /// as started.
+    pub(crate) fn muster(&self, most_standers: usize, most_runners: usize) -> (usize, usize, bool) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return (0, 0, false);
+        }
+        let to_stand = if state.gates_refused { 0 } else { state.to_stand.len() };
+        let standers = state.standers.missing(to_stand, most_standers);
+        let errands = state.errands.len();
+        let runners = state.runners.missing(errands, most_runners);
+        let busy = !state.queues.is_empty() || !state.call_offs.is_empty();
+        let watchers = state.watchers.missing(usize::from(busy), 1);
+        (standers, runners, watchers > 0)
+    }
+
+    /// The next errand; `None` when a runner has had nothing to do for a while.
+    pub(crate) fn next_errand(&self, idle_until: Instant) -> Option<Errand> {
+        let mut state = self.state.lock();
+        state.runners.idle += 1;
+        loop {
+            let errand = if state.closed { None } else { state.errands.pop_front() };
+            if errand.is_some() || state.closed || idle_until.has_passed() {
+                state.runners.leave(errand.is_none());
+                self.ended.wake_all();
+                return errand;
+            }
+            state = self.to_run.wait_until(state, idle_until);
+        }
+    }
+
+    /// The next key to stand for; `None` when a stander has had nothing to do
+    /// for a while.
+    pub(crate) fn next_to_stand(&self, idle_until: Instant, most: usize) -> Option<Arc<Stand>> {
+        let mut state = self.state.lock();
+        state.standers.idle += 1;
+        loop {
+            let stand = state.next_to_stand(most);
+            if stand.is_some() || state.closed || idle_until.has_passed() {
+                state.standers.leave(stand.is_none());
+                self.ended.wake_all();
+                return stand;
+            }
+            let until = idle_until.min(state.stand_from());
+            state = self.to_stand.wait_until(state, until);
+        }
+    }
+
+    /// Nobody stands for the key any more, and nobody is to before `from`: its
+    /// row is watched meanwhile.
+    pub(crate) fn stood(&self, stand: &Stand, from: Instant) {
+        let mut state = self.state.lock();
+        if let Some(queue) = state.queues.get_mut(&stand.key) {
+            queue.work = Work::None;
+            queue.stand_from = from;
+            queue.is_urgent = false;
+            if !queue.waiters.is_empty() {
+                state.want_stander(&stand.key);
+            }
+        }
+        state.tidy(&stand.key);
+        self.wake_who_is_wanted(&state);
+    }
+
+    /// Waits for the threads to end.
+    pub(crate) fn join(&self, deadline: Instant) {
+        let mut state = self.state.lock();
+        while state.standers.all + state.runners.all + state.watchers.all > 0
+            && !deadline.has_passed()
+        {
+            state = self.ended.wait_until(state, deadline);
+        }
+    }
+
+    /// A thread could not be started after all.
+    pub(crate) fn not_started(&self, crew: fn(&mut State) -> &mut Crew) {
+        crew(&mut self.state.lock()).all -= 1;
+    }
+}
+
+impl State {
+    /// The oldest key that may be stood for now, where a place is left: bells
+    /// that are kept take places, too.
+    fn next_to_stand(&mut self, most: usize) -> Option<Arc<Stand>> {
+        if self.closed || self.gates_refused {
+            return None;
+        }
+        let bells = self.queues.values().filter(|queue| queue.bell.takes_a_place()).count();
+        let standing = self.standers.all - self.standers.idle;
+        for place in 0..self.to_stand.len() {
+            let key = &self.to_stand[place];
+            let queue = self.queues.get_mut(key);
+            match queue {
+                Some(queue) if !queue.waiters.is_empty() => {
+                    if bells + standing >= most || !queue.stand_from.has_passed() {
+                        continue;
+                    }
+                    let stand = Arc::new(Stand::new(key.clone()));
+                    queue.work = Work::Standing(Arc::clone(&stand));
+                    queue.look_later();
+                    self.to_stand.remove(place);
+                    return Some(stand);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// When the next key may be stood for that may not now.
+    fn stand_from(&self) -> Instant {
+        let from = |key: &Key| self.queues.get(key).map(|queue| queue.stand_from);
+        let later = self.to_stand.iter().filter_map(from).filter(|from| !from.has_passed());
+        later.min().unwrap_or(Instant::NEVER)
+    }
+}
