@@ -224,13 +224,15 @@ impl Shared {
             return;
         }
         let stop_at = Instant::now().after(CLOSE_LIMIT);
+        self.leases.dismiss();
         self.leases.calls.close();
-        self.leases.waiting.close();
         let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
         for grant in grants {
             grant.lost(LostCause::Closed);
             self.leases.give_back(&grant);
         }
+        // After that, since bells are to ring behind their rows.
+        self.leases.waiting.close();
         self.leases.pool.close();
         self.leases.gates.close();
         self.leases.resolver.close(stop_at);

@@ -56,9 +56,8 @@ pub(crate) struct Closing {
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if let Some(mut session) = self.session.take() {
-            session.mark_broken();
-            self.pool.put_back(session);
+        if let Some(session) = self.session.take() {
+            self.pool.discard(session);
         }
     }
 }
@@ -189,16 +188,22 @@ impl Pool {
     pub(crate) fn put_back(self: &Arc<Pool>, session: Session) {
         let mut state = self.state.lock();
         if session.is_broken() || state.closed {
-            state.open -= 1;
-            let someone_waits = !state.waiting.is_empty();
             drop(state);
-            drop(session);
-            if someone_waits {
-                self.start_connecting();
-            }
-            return;
+            return self.discard(session);
         }
         hand_over(&mut state, session);
+    }
+
+    /// Takes a session back to close it: with a goodbye, if it is whole.
+    fn discard(self: &Arc<Pool>, session: Session) {
+        let mut state = self.state.lock();
+        state.open -= 1;
+        let someone_waits = !state.waiting.is_empty();
+        drop(state);
+        drop(session);
+        if someone_waits {
+            self.start_connecting();
+        }
     }
 
     /// Starts as many connecting threads as there are waiters without one and

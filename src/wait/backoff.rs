@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::random;
 
-const SHORTEST: Duration = Duration::from_millis(5);
+const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// The next pause of one waiter.

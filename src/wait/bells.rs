@@ -54,15 +54,24 @@ impl Bell {
 
 impl Waiting {
     /// The bell is kept for the grant of this token, until it is released or
-    /// its lease, as it is now, has ended.
-    pub(crate) fn keep_bell(&self, key: &Key, session: Session, token: u64, until: Instant) {
+    /// its lease, as it is now, has ended. The session of an earlier grant's
+    /// comes back.
+    pub(crate) fn keep_bell(
+        &self,
+        key: &Key,
+        session: Session,
+        token: u64,
+        until: Instant,
+    ) -> Option<Session> {
         let mut state = self.lock();
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
         let bell = Bell::Kept { session, token, until, used: Instant::now() };
         let before = std::mem::replace(&mut queue.bell, bell);
         self.wake_watcher(&state);
-        drop(state);
-        drop(before);
+        match before {
+            Bell::Kept { session, .. } => Some(session),
+            Bell::None | Bell::Busy { .. } => None,
+        }
     }
 
     /// The session of this grant's bell, to ring it with.

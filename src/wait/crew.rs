@@ -1,11 +1,16 @@
 //! What the client's threads that work for those who wait find to do next, and
 //! how many of them there are.
 
+use std::time::Duration;
+
 use super::queue::{Stand, Work};
 use super::{Errand, State, Waiting};
 use crate::key::Key;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
+
+/// How often it is looked whether somebody has left.
+const A_MOMENT: Duration = Duration::from_millis(2);
 
 /// The threads that do one sort of work.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +42,8 @@ impl Waiting {
         if state.closed {
             return (0, 0, false);
         }
-        let to_stand = if state.gates_refused { 0 } else { state.to_stand.len() };
+        let nobody = state.gates_refused || state.dismissed;
+        let to_stand = if nobody { 0 } else { state.to_stand.len() };
         let standers = state.standers.missing(to_stand, most_standers);
         let errands = state.errands.len();
         let runners = state.runners.missing(errands, most_runners);
@@ -86,12 +92,20 @@ impl Waiting {
             queue.work = Work::None;
             queue.stand_from = from;
             queue.is_urgent = false;
-            if !queue.waiters.is_empty() {
+            if !queue.is_empty() {
                 state.want_stander(&stand.key);
             }
         }
         state.tidy(&stand.key);
         self.wake_who_is_wanted(&state);
+    }
+
+    /// Waits until nobody stands.
+    pub(crate) fn wait_for_standers(&self, deadline: Instant) {
+        let mut state = self.lock();
+        while state.standers.all > state.standers.idle && !deadline.has_passed() {
+            state = self.ended.wait_until(state, deadline.min(Instant::now().after(A_MOMENT)));
+        }
     }
 
     /// Waits for the threads to end.
@@ -114,7 +128,7 @@ impl State {
     /// The oldest key that may be stood for now, where a place is left: bells
     /// that are kept take places, too.
     fn next_to_stand(&mut self, most: usize) -> Option<Arc<Stand>> {
-        if self.closed || self.gates_refused {
+        if self.closed || self.dismissed || self.gates_refused {
             return None;
         }
         let bells = self.queues.values().filter(|queue| queue.bell.takes_a_place()).count();
@@ -123,7 +137,7 @@ impl State {
             let key = &self.to_stand[place];
             let queue = self.queues.get_mut(key);
             match queue {
-                Some(queue) if !queue.waiters.is_empty() => {
+                Some(queue) if !queue.is_empty() => {
                     if bells + standing >= most || !queue.stand_from.has_passed() {
                         continue;
                     }

@@ -67,6 +67,8 @@ pub(crate) struct State {
     watcher_wakes: Option<Instant>,
     /// The server refuses GET_LOCK: nobody stands, all rows are watched.
     gates_refused: bool,
+    /// Nobody is to stand any more.
+    dismissed: bool,
     closed: bool,
 }
 
@@ -75,7 +77,7 @@ impl Waiting {
     /// waits behind them.
     pub(crate) fn has_queue(&self, key: &Key) -> bool {
         let state = self.state.lock();
-        state.queues.get(key).is_some_and(|queue| !queue.waiters.is_empty())
+        state.queues.get(key).is_some_and(|queue| !queue.is_empty())
     }
 
     /// Others were seen to wait for the key, or to hold it.
@@ -102,12 +104,12 @@ impl Waiting {
         let mut state = self.state.lock();
         let key = waiter.request.key.clone();
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
-        if queue.waiters.is_empty() {
+        if queue.is_empty() {
             queue.begin();
         }
-        queue.waiters.push_back(Arc::clone(waiter));
-        let waits = tried || queue.waiters.len() > 1;
-        if !waiter.has_seen_held() && queue.waiters.len() > 1 {
+        queue.push_back(waiter);
+        let waits = tried || queue.count() > 1;
+        if !waiter.has_seen_held() && queue.count() > 1 {
             // Whether it is held is to be seen in its call, too.
             queue.due = Instant::now();
         }
@@ -116,7 +118,7 @@ impl Waiting {
         }
         if tried {
             state.want_stander(&key);
-        } else if queue.waiters.len() == 1 && !queue.trying && matches!(queue.work, Work::None) {
+        } else if queue.count() == 1 && !queue.trying && matches!(queue.work, Work::None) {
             queue.trying = true;
             state.errands.push_back(Errand::Try(key));
         }
@@ -130,8 +132,8 @@ impl Waiting {
         let mut state = self.state.lock();
         let key = &waiter.request.key;
         let Some(queue) = state.queues.get_mut(key) else { return };
-        queue.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-        if queue.waiters.is_empty()
+        queue.remove(waiter);
+        if queue.is_empty()
             && let Work::Standing(stand) = &queue.work
         {
             let stand = Arc::clone(stand);
@@ -164,9 +166,9 @@ impl Waiting {
     pub(crate) fn next(&self, key: &Key) -> Option<Arc<Waiter>> {
         let mut state = self.state.lock();
         let queue = state.queues.get_mut(key)?;
-        let next = queue.head();
-        queue.waiters.pop_front();
-        next
+        let next = queue.head()?;
+        queue.remove(&next);
+        Some(next)
     }
 
     /// Puts it back where it was: it could not be handed the lease.
@@ -177,7 +179,7 @@ impl Waiting {
         let mut state = self.state.lock();
         let key = waiter.request.key.clone();
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
-        queue.waiters.push_front(Arc::clone(waiter));
+        queue.push_front(waiter);
         state.want_stander(&key);
         self.wake_who_is_wanted(&state);
     }
@@ -187,7 +189,7 @@ impl Waiting {
         let mut state = self.state.lock();
         let key = &waiter.request.key;
         if let Some(queue) = state.queues.get_mut(key) {
-            queue.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+            queue.remove(waiter);
             queue.free_since = None;
         }
         state.tidy(key);
@@ -197,7 +199,7 @@ impl Waiting {
     pub(crate) fn all(&self, key: &Key) -> Vec<Arc<Waiter>> {
         let mut state = self.state.lock();
         let Some(queue) = state.queues.get_mut(key) else { return Vec::new() };
-        queue.waiters.drain(..).collect()
+        queue.drain()
     }
 
     /// The lease was seen held by somebody.
@@ -250,6 +252,19 @@ impl Waiting {
         !self.state.lock().gates_refused
     }
 
+    /// Nobody is to stand any more. Those who do, and have to be called off.
+    pub(crate) fn dismiss(&self) -> Vec<Arc<Stand>> {
+        let mut state = self.state.lock();
+        state.dismissed = true;
+        drop(state);
+        self.standing().into_iter().filter(|stand| stand.is_over()).collect()
+    }
+
+    /// Whether nobody is to stand any more.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.state.lock().dismissed
+    }
+
     /// Ends the threads, and drops what is to be done.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
@@ -267,7 +282,7 @@ impl Waiting {
 
     /// How many callers wait.
     pub(crate) fn count(&self) -> usize {
-        self.state.lock().queues.values().map(|queue| queue.waiters.len()).sum()
+        self.state.lock().queues.values().map(Queue::count).sum()
     }
 
     /// Wakes the threads that have something to do now: one of each sort, since
@@ -298,7 +313,7 @@ impl State {
     fn want_stander(&mut self, key: &Key) {
         if let Some(queue) = self.queues.get_mut(key)
             && matches!(queue.work, Work::None)
-            && !queue.waiters.is_empty()
+            && !queue.is_empty()
         {
             queue.work = Work::ToStand;
             self.to_stand.push_back(key.clone());
@@ -308,7 +323,7 @@ impl State {
     /// Forgets a queue that has nobody and nothing.
     fn tidy(&mut self, key: &Key) {
         let Some(queue) = self.queues.get_mut(key) else { return };
-        if !queue.waiters.is_empty() {
+        if !queue.is_empty() {
             return;
         }
         if matches!(queue.work, Work::ToStand) {

@@ -29,7 +29,11 @@ const BRIEFLY: Duration = Duration::from_millis(300);
 
 /// See the module's text.
 pub(super) struct Queue {
-    pub(super) waiters: VecDeque<Arc<Waiter>>,
+    /// In their order, with some who have left: thousands may leave at once, and
+    /// to look for each would take too long.
+    waiters: VecDeque<Arc<Waiter>>,
+    /// How many have not left.
+    count: usize,
     pub(super) work: Work,
     /// A client thread tries for the head.
     pub(super) trying: bool,
@@ -63,6 +67,7 @@ impl Queue {
         let now = Instant::now();
         Queue {
             waiters: VecDeque::new(),
+            count: 0,
             work: Work::None,
             trying: false,
             since: now,
@@ -102,13 +107,52 @@ impl Queue {
         self.held_at.is_some_and(|at| at >= begun || Instant::now().since(begun) < BRIEFLY)
     }
 
-    /// The first who has not left.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn push_back(&mut self, waiter: &Arc<Waiter>) {
+        waiter.mark_queued(true);
+        self.waiters.push_back(Arc::clone(waiter));
+        self.count += 1;
+    }
+
+    pub(super) fn push_front(&mut self, waiter: &Arc<Waiter>) {
+        waiter.mark_queued(true);
+        self.waiters.push_front(Arc::clone(waiter));
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, waiter: &Waiter) {
+        if waiter.mark_queued(false) {
+            self.count -= 1;
+        }
+        while self.waiters.front().is_some_and(|first| !first.is_queued()) {
+            self.waiters.pop_front();
+        }
+        if self.waiters.len() > 2 * self.count + 16 {
+            self.waiters.retain(|other| other.is_queued());
+        }
+    }
+
+    /// Takes everybody out.
+    pub(super) fn drain(&mut self) -> Vec<Arc<Waiter>> {
+        self.count = 0;
+        self.waiters.drain(..).filter(|waiter| waiter.mark_queued(false)).collect()
+    }
+
+    /// The first who waits.
     pub(super) fn head(&mut self) -> Option<Arc<Waiter>> {
         while let Some(first) = self.waiters.front() {
-            if first.is_waiting() {
+            if first.is_queued() && first.is_waiting() {
                 return Some(Arc::clone(first));
             }
-            self.waiters.pop_front();
+            let gone = Arc::clone(first);
+            self.remove(&gone);
         }
         None
     }
@@ -277,12 +321,19 @@ mod tests {
     fn the_head_is_the_first_who_has_not_left() {
         let mut queue = Queue::new();
         let waiters: Vec<_> = (0..3).map(|_| waiter("k")).collect();
-        queue.waiters.extend(waiters.iter().cloned());
+        waiters.iter().for_each(|waiter| queue.push_back(waiter));
         waiters[0].leave();
+        assert_eq!(queue.count(), 3);
         assert!(Arc::ptr_eq(&queue.head().unwrap(), &waiters[1]));
-        waiters[1].leave();
-        waiters[2].leave();
-        assert!(queue.head().is_none());
+        assert_eq!(queue.count(), 2);
+        queue.remove(&waiters[1]);
+        queue.remove(&waiters[1]);
+        assert_eq!(queue.count(), 1);
+        assert!(Arc::ptr_eq(&queue.head().unwrap(), &waiters[2]));
+        queue.remove(&waiters[2]);
+        assert!(queue.head().is_none() && queue.is_empty());
+        queue.push_front(&waiters[0]);
+        assert!(queue.head().is_none() && queue.is_empty(), "it has left");
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Waiting {
     pub(crate) fn looked(&self, key: &Key, left: Option<Duration>) {
         let mut state = self.lock();
         let Some(queue) = state.queues.get_mut(key) else { return };
-        if queue.waiters.is_empty() || !queue.looked(left) {
+        if queue.is_empty() || !queue.looked(left) {
             return;
         }
         match &queue.work {
@@ -128,7 +128,7 @@ impl State {
                     round.bells.push((key.clone(), session, ended));
                 }
             }
-            if may_look && !queue.waiters.is_empty() && !queue.trying && queue.due <= soon {
+            if may_look && !queue.is_empty() && !queue.trying && queue.due <= soon {
                 is_due |= queue.due.has_passed();
                 due.push((queue.due, key));
             }
@@ -151,7 +151,7 @@ impl State {
     }
 
     pub(super) fn next_due(&self) -> Instant {
-        let looks = self.queues.values().filter(|q| !q.waiters.is_empty() && !q.trying);
+        let looks = self.queues.values().filter(|q| !q.is_empty() && !q.trying);
         let next_look = looks.map(|queue| queue.due).min().unwrap_or(Instant::NEVER);
         let not_before = self.last_look.map_or(next_look, |last| last.after(pace::SHORTEST));
         let next_bell = self.queues.values().map(|queue| queue.bell.due()).min();

@@ -40,6 +40,7 @@ pub(crate) struct Waiter {
     pub(crate) request: Request,
     seen_held: AtomicBool,
     waits: AtomicBool,
+    in_queue: AtomicBool,
     slot: Mutex<Slot>,
     /// Its entry in the list of calls, where no thread has it.
     begun: Mutex<Option<Begun>>,
@@ -64,6 +65,7 @@ impl Waiter {
             request,
             seen_held: AtomicBool::new(false),
             waits: AtomicBool::new(false),
+            in_queue: AtomicBool::new(false),
             slot: Mutex::new(Slot::Open),
             begun: Mutex::default(),
             sink: None,
@@ -137,6 +139,15 @@ impl Waiter {
 
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(*self.slot.lock(), Slot::Open)
+    }
+
+    /// Marks it as in a queue or not. True if it was in one before.
+    pub(super) fn mark_queued(&self, is_in: bool) -> bool {
+        self.in_queue.swap(is_in, Ordering::Relaxed)
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        self.in_queue.load(Ordering::Relaxed)
     }
 
     /// It has to wait. True the first time.

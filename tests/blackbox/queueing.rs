@@ -383,6 +383,67 @@ fn waiting_goes_on_when_its_connections_are_killed() {
 }
 
 #[test]
+fn a_wait_that_is_killed_or_limited_in_the_server_goes_on_to_its_deadline() {
+    each_kind_at_once(|kind| {
+        let limit = match kind {
+            "mariadb" => "SET GLOBAL max_statement_time = 1",
+            _ => "SET GLOBAL max_execution_time = 1000",
+        };
+        let own = Own::start(kind, "limits", &[]);
+        own.root().run(limit);
+        let (holder, waiter) = (own.server.client(), own.server.client());
+        let key = unique("limits");
+        let held = take(&holder, &key);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| timed(|| waiter.acquire(&key, &wait(3_500))));
+            waiting(&waiter, 1);
+            let (mut root, begun) = (own.root(), Instant::now());
+            while begun.elapsed() < ms(2_500) {
+                let waits = "SELECT id FROM information_schema.processlist \
+                             WHERE info LIKE 'SELECT%GET_LOCK%'";
+                for (id,) in root.rows::<(u64,)>(waits) {
+                    root.errno(&format!("KILL QUERY {id}"));
+                }
+                thread::sleep(ms(50));
+            }
+            let (ended, took) = waits.join().unwrap();
+            assert_eq!(status(ended), Status::TimedOut);
+            assert!(took >= ms(3_500) && took < ms(4_500), "{took:?}");
+            // And one that is not in vain.
+            let waits = scope.spawn(|| waiter.acquire(&key, &wait(20_000)).map(drop));
+            waiting(&waiter, 1);
+            thread::sleep(ms(1_500));
+            held.release().unwrap();
+            waits.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn ten_thousand_who_leave_at_once_are_told_in_time() {
+    each_server(|server| {
+        let (client, holder) = (server.client(), server.client());
+        let key = unique("thousands");
+        let _held = take_for(&holder, &key, ms(120_000));
+        let count = 10_000;
+        let begun = Instant::now();
+        for tag in 0..count {
+            let left = ms(6_000).saturating_sub(begun.elapsed());
+            client.acquire_async(&key, &AcquireOptions::new().wait(left), tag).unwrap();
+        }
+        assert!(begun.elapsed() < ms(5_000), "{:?} to begin", begun.elapsed());
+        for _ in 0..count {
+            let event = client.next_event(ms(10_000)).unwrap().expect("an event");
+            assert!(matches!(event.outcome, dlease::Outcome::Failed(_)));
+        }
+        let late = begun.elapsed().saturating_sub(ms(6_000));
+        println!("{count} told {late:?} after their deadline");
+        assert!(begun.elapsed() >= ms(5_990) && late < ms(1_000), "{late:?}");
+        assert_eq!(client.stats().waiting, 0);
+    });
+}
+
+#[test]
 fn a_server_without_gates_is_found_out_once_and_waited_at_all_the_same() {
     each_server_at_once(|server| {
         let proxy = Proxy::start(server.port());

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
-from typing import Callable, Coroutine
+from typing import Any, Callable, Coroutine
 
 import dlease
 import pytest
@@ -192,3 +193,35 @@ def test_what_cannot_be_asked_for_is_refused(url: str) -> None:
                 await client.lock("k", kind="row").acquire()
 
     run(test)
+
+
+def test_ctrl_c_ends_a_loop_that_waits_and_leaves_nothing_held(url: str, key: str, program: Any) -> None:
+    with dlease.Client(url) as client:
+        held = client.lock(key, ttl=60)
+        held.acquire()
+        process = program(f"""
+            import asyncio, time
+            from dlease import aio
+
+            async def main():
+                async with aio.Client({url!r}) as client:
+                    print("waits", flush=True)
+                    async with client.lock({key!r}, wait=60):
+                        print("held", flush=True)
+
+            try:
+                asyncio.run(main())
+            except KeyboardInterrupt:
+                print("interrupted", time.monotonic(), flush=True)
+            """)
+        assert process.stdout.readline() == "waits\n"
+        time.sleep(0.5)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said, when = process.stdout.readline().split()
+        assert said == "interrupted" and float(when) - start < 1
+        process.communicate(timeout=20)
+        held.release()
+        again = client.lock(key)
+        assert again.acquire(blocking=False)
+        again.release()

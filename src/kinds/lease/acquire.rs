@@ -21,6 +21,8 @@ const TRY_BLOCKED: Duration = Duration::from_secs(1);
 /// How often a single try begins anew where a session or a table was not
 /// what it seemed.
 const TRY_UNREADY: u32 = 3;
+/// Long enough to leave out a try: the lease will be seen held by others.
+const LONG: Duration = Duration::from_secs(1);
 
 impl Leases {
     /// Acquires a lease, or says why not by the call's deadline.
@@ -34,8 +36,9 @@ impl Leases {
         }
         let waiter = Arc::new(Waiter::new(Arc::clone(call), request));
         let key = &waiter.request.key;
+        let waits_long = call.deadline().left() >= LONG;
         let queues = !waiter.request.unfair
-            && (self.waiting.has_queue(key) || self.waiting.is_contended(key));
+            && (self.waiting.has_queue(key) || (waits_long && self.waiting.is_contended(key)));
         let mut before = None;
         // Again where a session or a table was not what it seemed.
         for _ in 0..if queues { 0 } else { TRY_UNREADY } {

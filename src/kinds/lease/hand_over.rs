@@ -3,18 +3,24 @@
 //! which the next process has its turn.
 
 use super::Leases;
+use std::time::Duration;
+
 use super::attempt::{Attempt, Tried, owner_of};
 use crate::call::Call;
 use crate::grant::Grant;
 use crate::key::Key;
 use crate::random;
 use crate::resolve::{Leftover, Unknown};
-use crate::session::failure::Failure;
+use crate::session::failure::{Class, Failure};
 use crate::session::pool::{Closing, NoSession};
 use crate::stats::Counter;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 use crate::wait::waiter::{Granted, Request, Waiter};
+
+/// How long a locked row is left alone, doubled with each try, up to the longest.
+const BLOCKED: Duration = Duration::from_micros(100);
+const LONGEST_BLOCKED: Duration = Duration::from_millis(20);
 
 impl Leases {
     /// Releases `grant` by handing its lease to the next who waits, if somebody
@@ -128,15 +134,28 @@ impl Leases {
         let row = self.row(&grant.key);
         let gate = crate::sql::gate::Gate::new(&row);
         let text = format!("{}; {}", row.release(grant.token, &grant.hold), gate.ring());
-        let answer = session.execute_first(call, &text);
+        let mut pause = BLOCKED;
+        let answer = loop {
+            match session.execute_first(call, &text) {
+                // Another's try has the row locked for a moment, which MariaDB
+                // tells at once.
+                Err(Failure::Refused(refusal))
+                    if refusal.class() == Class::Blocked && pause < LONGEST_BLOCKED =>
+                {
+                    let _ = call.wait(Instant::now().after(pause), || None::<()>);
+                    pause *= 2;
+                }
+                answer => break answer,
+            }
+        };
         let outcome = match &answer {
             Ok(done) => RungOut::Done(done.rows > 0),
             Err(Failure::Lost(_)) => RungOut::Unknown,
             // It stopped at the first error: the bell is still kept, and goes
             // with its session.
             Err(Failure::Refused(_)) => {
-                session.mark_broken();
-                RungOut::NotDone
+                drop(self.gates.closing(session));
+                return Some(RungOut::NotDone);
             }
         };
         self.stats.count(Counter::Rings);

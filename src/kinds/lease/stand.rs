@@ -190,7 +190,7 @@ impl Leases {
 
     /// Nobody waits any more, or the client is being closed.
     fn is_over(&self, stand: &Stand) -> bool {
-        if self.waiting.head(&stand.key).is_none() {
+        if self.waiting.is_dismissed() || self.waiting.head(&stand.key).is_none() {
             return true;
         }
         stand.resume();
@@ -208,7 +208,8 @@ impl Leases {
     ) {
         if has_bell {
             let key = &waiter.request.key;
-            self.waiting.keep_bell(key, session, granted.token, granted.deadline);
+            let before = self.waiting.keep_bell(key, session, granted.token, granted.deadline);
+            drop(before.map(|session| self.gates.closing(session)));
         } else {
             // A stopped holder still has the bell, or this session is gone.
             session = self.given_back(session, call);

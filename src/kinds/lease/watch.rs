@@ -21,6 +21,8 @@ use crate::wait::queue::Stand;
 
 /// How long the thread stays when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(5);
+/// How long those who stand at the server may take to leave it.
+const GOODBYE: Duration = Duration::from_millis(200);
 /// How long a bell's session may take to answer.
 const AN_ANSWER: Duration = Duration::from_millis(500);
 
@@ -29,8 +31,7 @@ impl Leases {
     pub(super) fn watch(self: &Arc<Leases>) {
         while let Some(round) = self.waiting.next_round(IDLE) {
             for stand in round.call_offs {
-                self.call_off(&stand);
-                stand.called_off();
+                self.call_off(&stand, self.soon());
             }
             for (key, bell, ended) in round.bells {
                 self.keep_up(&key, bell, ended);
@@ -44,9 +45,9 @@ impl Leases {
 
     /// Ends what a session waits for. Where it cannot be reached by its number,
     /// its socket is shut down, and the server takes it out of the queue.
-    fn call_off(&self, stand: &Stand) {
-        let Some(place) = stand.place() else { return };
-        let begun = self.calls.begin(self.soon());
+    fn call_off(&self, stand: &Stand, until: Instant) {
+        let Some(place) = stand.place() else { return stand.called_off() };
+        let begun = self.calls.begin(until);
         let called = self.with_session(begun.as_ref(), |session| {
             if session.server.is_same_incarnation(&place.server) {
                 let text = sql::gate::call_off(place.session);
@@ -59,6 +60,17 @@ impl Leases {
         if !called {
             place.call.cut();
         }
+        stand.called_off();
+    }
+
+    /// Calls everybody off who stands at the server, so that their connections
+    /// end with a goodbye, as far as that takes no time.
+    pub(crate) fn dismiss(&self) {
+        let until = Instant::now().after(GOODBYE);
+        for stand in self.waiting.dismiss() {
+            self.call_off(&stand, until);
+        }
+        self.waiting.wait_for_standers(until);
     }
 
     /// Says something in a bell's session; one whose lease has ended is rung.
