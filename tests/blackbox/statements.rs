@@ -4,7 +4,7 @@
 use dlease::{AcquireOptions, Client, Lock};
 
 use crate::support::proxy::Proxy;
-use crate::support::{Other, Own, each_kind_at_once, ms, take, unique};
+use crate::support::{Other, Own, each_kind_at_once, eventually, ms, take, unique};
 
 /// The sorts of statements, and what each is told by.
 const SORTS: &[(&str, &str)] = &[
@@ -16,6 +16,8 @@ const SORTS: &[(&str, &str)] = &[
     ("release", "SET owner ="),
     ("release_shared", "SET holds ="),
     ("look", "SELECT token"),
+    ("left", "SELECT IF(expires_us"),
+    ("hand_over", "AND holds = x'"),
 ];
 
 /// One that a client has sent. Its key's row is as it was before, so that it
@@ -63,8 +65,10 @@ impl Scene {
         work: impl FnOnce() -> Option<Lock>,
     ) -> Statement {
         let it = format!("WHERE lock_key = '{key}'");
-        self.root.run(&format!("INSERT INTO saved SELECT * FROM dl_lock {it}"));
-        self.proxy.forget_statements();
+        self.root.run(&format!("REPLACE INTO saved SELECT * FROM dl_lock {it}"));
+        if name != "left" {
+            self.proxy.forget_statements();
+        }
         self.locks.extend(work());
         self.root.run(&format!("DELETE FROM dl_lock {it}"));
         self.root.run(&format!("INSERT INTO dl_lock SELECT * FROM saved {it}"));
@@ -133,6 +137,25 @@ impl Scene {
         all.push(self.sent("look", &key, || {
             lock.renew().expect_err("lost");
             Some(lock)
+        }));
+        // A caller of the same process waits: a session stands for it, and the
+        // release hands the lease over.
+        let key = next();
+        let (waiter, waits) = (client.clone(), options.clone());
+        let lock = acquire(&key);
+        let (asked, mine) = (key.clone(), &mut self.locks);
+        let waiting = std::thread::spawn(move || waiter.acquire(&asked, &waits).expect("acquire"));
+        eventually("it waits", || client.stats().waiting == 1);
+        let proxy = self.proxy.clone();
+        eventually("it stands at the gate", || {
+            proxy.statements().iter().any(|text| text.contains("GET_LOCK('dl_b_"))
+        });
+        mine.push(lock);
+        all.push(self.sent("left", &key, || None));
+        let lock = self.locks.pop().expect("it was pushed");
+        all.push(self.sent("hand_over", &key, || {
+            lock.release().expect("release");
+            Some(waiting.join().expect("no panic"))
         }));
         assert!(SORTS.iter().all(|(sort, _)| all.iter().any(|s| s.name == *sort)));
         all
@@ -229,17 +252,17 @@ fn every_statement_locks_its_one_row_and_nothing_beside_it() {
         for Statement { name, text, key } in &all {
             sql.run("BEGIN");
             let changed = sql.changed(text);
-            let idle = name.starts_with("look") || name.ends_with("no row");
+            let idle = matches!(*name, "look" | "left") || name.ends_with("no row");
             assert_eq!(changed, u64::from(!idle), "{kind}: {text}");
             let found = locks(kind, &mut scene.root, session);
             println!("{kind}: {name}: {found:?}");
             let the_row = ("PRIMARY".to_owned(), "X,REC_NOT_GAP".to_owned(), 1);
             let its_fence = ("fence".to_owned(), "X,REC_NOT_GAP".to_owned(), 1);
             match *name {
-                "look" | "take of a key that has no row" => assert_eq!(found, []),
+                "look" | "left" | "take of a key that has no row" => assert_eq!(found, []),
                 // A new row is locked by being there; a grant writes `fence`.
                 "insert" => assert!(found.iter().all(|lock| *lock == the_row), "{found:?}"),
-                "take" => assert!(
+                "take" | "hand_over" => assert!(
                     found.contains(&the_row)
                         && found.iter().all(|lock| *lock == the_row || *lock == its_fence),
                     "{found:?}"
@@ -249,7 +272,7 @@ fn every_statement_locks_its_one_row_and_nothing_beside_it() {
             // Neighbours on both sides come and go meanwhile.
             let mut neighbour = scene.own.server.other();
             neighbour.run("SET SESSION innodb_lock_wait_timeout = 1");
-            for other in [&key[..key.len() - 1], &format!("{key}!")] {
+            for other in [format!("{}!", &key[..key.len() - 1]), format!("{key}!")] {
                 neighbour.run(&format!(
                     "INSERT INTO dl_lock (lock_key, namespace, kind, attempt, holds, token, \
                      ttl_us, acquired_us, renewed_us, expires_us, application, host, pid, note) \
@@ -260,5 +283,55 @@ fn every_statement_locks_its_one_row_and_nothing_beside_it() {
             }
             sql.run("ROLLBACK");
         }
+    });
+}
+
+#[test]
+fn a_look_at_many_rows_fetches_each_by_the_primary_key_and_locks_none() {
+    each_kind_at_once(|kind| {
+        let own = Own::start(kind, "looks", &[]);
+        let proxy = Proxy::start(own.server.port());
+        let (holder, waiter) = (own.server.client(), own.server.behind(&proxy).client());
+        for _ in 0..200 {
+            take(&holder, unique("around")).release().unwrap();
+        }
+        own.root().run("ANALYZE TABLE dl_lock");
+        let keys: Vec<String> = (0..20).map(|_| unique("look")).collect();
+        let held: Vec<Lock> = keys.iter().map(|key| take(&holder, key)).collect();
+        let options = AcquireOptions::new().wait(ms(30_000));
+        for (tag, key) in (0..).zip(&keys) {
+            waiter.acquire_async(key, &options, tag).unwrap();
+        }
+        let mut text = None;
+        eventually("all are looked at together", || {
+            let all =
+                |text: &String| text.contains("JSON_TABLE") && text.matches("\",\"").count() >= 11;
+            text = proxy.statements().into_iter().rev().find(all);
+            text.is_some()
+        });
+        let text = text.unwrap();
+        let mut sql = own.root();
+        let plan: Vec<mysql::Row> = sql.rows(&format!("EXPLAIN FORMAT=TRADITIONAL {text}"));
+        println!("{kind}: {plan:?}");
+        let cell = |row: &mysql::Row, name: &str| {
+            row.get::<Option<String>, _>(name).expect("a column").unwrap_or_default()
+        };
+        let of_the_table = plan.iter().find(|row| cell(row, "table") == "l").expect("the table");
+        assert_eq!(cell(of_the_table, "key"), "PRIMARY");
+        assert_eq!(cell(of_the_table, "type"), "eq_ref");
+        let listed = text.matches("\",\"").count() as u64 + 1;
+        sql.run("FLUSH STATUS");
+        let found: Vec<(u64, u64)> = sql.rows(&text);
+        assert_eq!(found.len() as u64, listed);
+        let looked_up: (String, u64) =
+            sql.row("SHOW SESSION STATUS LIKE 'Handler_read_key'").unwrap();
+        assert!(looked_up.1 <= listed + 1, "{} for {listed} keys", looked_up.1);
+        sql.run("BEGIN");
+        let _: Vec<(u64, u64)> = sql.rows(&text);
+        let session = sql.id();
+        if kind == "mysql" {
+            assert_eq!(locks(kind, &mut own.root(), session), []);
+        }
+        drop(held);
     });
 }
