@@ -210,6 +210,7 @@ impl Connector {
             logs_statements: statement_log,
             is_tls: self.target.socket.is_none() && self.target.tls != Tls::Off,
             io_timeout: self.settings.io_timeout,
+            timeouts: self.settings.connect_timeout,
             broken: false,
         })
     }

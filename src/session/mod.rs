@@ -51,6 +51,8 @@ pub(crate) struct Session {
     is_tls: bool,
     /// The longest that one reply is waited for.
     io_timeout: Duration,
+    /// The socket's time-outs as they are.
+    timeouts: Duration,
     /// Nothing may be sent any more: a reply is missing, or the server has
     /// changed its role.
     broken: bool,
@@ -137,8 +139,13 @@ impl Session {
         io: impl FnOnce(&mut Conn) -> mysql::Result<T>,
     ) -> Result<T, Failure> {
         let fd = self.fd();
-        // The time-outs bound one read; the watchdog bounds them all.
-        socket::set_timeouts(fd, until.left());
+        // The time-outs bound one read; the watchdog bounds them all, and more
+        // exactly: they are in steps, so that most calls need not set them.
+        let timeouts = in_steps(until.left());
+        if timeouts != self.timeouts {
+            socket::set_timeouts(fd, timeouts);
+            self.timeouts = timeouts;
+        }
         let result = match &mut self.conn {
             Some(conn) if self.is_tls => {
                 call.at_socket(fd, until, || signals::without_sigpipe(|| io(conn)))
@@ -223,6 +230,13 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("id", &self.id).field("broken", &self.broken).finish()
     }
+}
+
+/// A time-out, rounded up to a multiple of 40 ms.
+fn in_steps(limit: Duration) -> Duration {
+    const STEP: u128 = 40_000_000;
+    let steps = limit.as_nanos().div_ceil(STEP).max(1);
+    Duration::from_nanos(u64::try_from(steps * STEP).unwrap_or(u64::MAX))
 }
 
 fn rows(conn: &mut Conn, sql: &str) -> mysql::Result<Vec<Cells>> {

@@ -109,12 +109,13 @@ impl Waiting {
         }
         queue.push_back(waiter);
         let waits = tried || queue.count() > 1;
-        if !waiter.has_seen_held() && queue.count() > 1 {
-            // Whether it is held is to be seen in its call, too.
-            queue.due = Instant::now();
-        }
         if waiter.has_seen_held() {
             queue.saw_held();
+        } else if queue.is_known_held() {
+            waiter.saw_held();
+        } else if queue.count() > 1 {
+            // Whether it is held is to be seen in its call, too.
+            queue.due = Instant::now();
         }
         if tried {
             state.want_stander(&key);

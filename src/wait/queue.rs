@@ -24,6 +24,8 @@ const OVERTAKEN: Duration = Duration::from_millis(2_500);
 /// free, with a gate that a stopped or foreign session keeps.
 const LAST_RESORT: Duration = Duration::from_secs(2);
 
+/// For how long what was seen counts as seen now.
+const A_MOMENT: Duration = Duration::from_millis(50);
 /// Too short for a look of one's own.
 const BRIEFLY: Duration = Duration::from_millis(300);
 
@@ -99,6 +101,11 @@ impl Queue {
     pub(super) fn failed(&mut self, error: Error) {
         self.held_at = None;
         self.error = Some(error);
+    }
+
+    /// Whether it was seen held a moment ago, so that nobody has to look.
+    pub(super) fn is_known_held(&self) -> bool {
+        self.held_at.is_some_and(|at| Instant::now().since(at) < A_MOMENT)
     }
 
     /// Whether the lease was seen held since `begun`. Somebody who does not wait

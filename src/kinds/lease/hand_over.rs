@@ -35,6 +35,7 @@ impl Leases {
             Ok(mut granted) => {
                 granted.turn_began = grant.turn_began;
                 self.stats.count(Counter::HandOvers);
+                self.waiting.saw_held(&grant.key);
                 self.waiting.pass_bell(&grant.key, grant.token, granted.token, granted.deadline);
                 self.serve(&next, granted);
                 HandOver::Done

@@ -9,6 +9,10 @@
 //! and not longer, and then takes the row. The gate is left in the packet that
 //! takes the row, so there is no moment in between. Whoever has the bell waits
 //! for nothing, so no circle of waiting can close.
+//!
+//! Why the bell and the row are not taken in one packet, which would save a round
+//! trip at each hand-over: a server notices only within a second that a client
+//! has died, and would take the row for a dead one, for a whole lease.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
