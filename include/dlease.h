@@ -440,7 +440,7 @@ typedef struct {
    */
   uint64_t releases;
   /**
-   * Releases that failed, and were left to the client's own thread.
+   * Releases that failed: to be tried again, or done when the lock is freed.
    */
   uint64_t release_failures;
   /**
@@ -527,7 +527,8 @@ dl_cancel *dl_cancel_new(void);
 void dl_cancel_fire(const dl_cancel *cancel);
 
 /**
- * Frees a token. Calls that carry it go on, and can no longer be ended by it.
+ * Frees a token. Calls that carry it go on, and can no longer be ended by it; an
+ * acquire that was begun by dl_acquire_async() likewise.
  *
  * @param cancel A token, not used by anybody else any more; NULL does nothing.
  *
@@ -658,8 +659,7 @@ void dl_error_free(dl_error *error);
  *
  * @param client A client.
  * @param key As for dl_acquire().
- * @param options As for dl_acquire(); NULL for one try with the defaults. A
- * dl_cancel in it has to live until the event was taken.
+ * @param options As for dl_acquire(); NULL for one try with the defaults.
  * @param tag Any number, for the caller to know the event by.
  * @param error_out Receives the error of a failure; may be NULL.
  * @return OK: begun; INVALID_ARGUMENT, UNSUPPORTED, CLOSED, FORKED, INTERNAL,
@@ -680,8 +680,8 @@ dl_status dl_acquire_async(dl_client *client,
  * @param client A client.
  * @param timeout_ms How long to wait; 0: not at all; DL_WAIT_FOREVER.
  * @param event_out Receives the event; its size is to be set before.
- * @return OK; TIMED_OUT: there was none; CLOSED once the client is closed and
- * every event was taken; INVALID_ARGUMENT, FORKED, PANIC.
+ * @return OK; TIMED_OUT: there was none; CLOSED if the client is closed
+ * meanwhile (no call may begin after that); INVALID_ARGUMENT, FORKED, PANIC.
  *
  * Blocks: up to timeout_ms. Threads: any, also at the same time: each event
  * goes to one. After fork: FORKED.

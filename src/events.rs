@@ -105,9 +105,12 @@ impl Events {
         state.descriptor.as_ref().map_or(-1, EventFd::number)
     }
 
-    /// Drops what nobody has taken.
+    /// Drops what nobody has taken, and the descriptor.
     pub(crate) fn clear(&self) {
-        let untaken = std::mem::take(&mut self.state.lock().queue);
+        let mut state = self.state.lock();
+        let untaken = std::mem::take(&mut state.queue);
+        state.descriptor = None;
+        drop(state);
         drop(untaken);
     }
 

@@ -187,7 +187,9 @@ fn no_turn(interrupted: Option<Status>) -> Error {
 impl Drop for Lock {
     fn drop(&mut self) {
         // In a forked child nothing is touched: the grant is the parent's.
-        if self.client.is_forked() || self.released.load(Ordering::Acquire) {
+        // A closed client has given it back already.
+        let is_over = || self.released.load(Ordering::Acquire) || self.client.is_closed();
+        if self.client.is_forked() || is_over() {
             return;
         }
         let (_, others) = self.grant.leave();

@@ -61,6 +61,10 @@ impl Shared {
         Ok(())
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Whether calls may go on.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_forked()?;

@@ -53,7 +53,7 @@ counters! {
     Renewals renewals,
     /// Releases that did what they were to do.
     Releases releases,
-    /// Releases that failed, and were left to the client's own thread.
+    /// Releases that failed: to be tried again, or done when the lock is freed.
     ReleaseFailures release_failures,
     /// Grants lost since their time ran out.
     LostExpired lost_expired,

@@ -61,15 +61,18 @@ func (e *events) forget(tag uint64) {
 
 func (e *events) start() error {
 	// A copy, since Go closes what it polls. It is nonblocking like the original.
-	fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL,
-		uintptr(C.dl_client_event_fd(e.handle)), syscall.F_DUPFD_CLOEXEC, 0)
+	original := C.dl_client_event_fd(e.handle)
+	if original < 0 {
+		return noDescriptor(syscall.EMFILE)
+	}
+	fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(original), syscall.F_DUPFD_CLOEXEC, 0)
 	if errno != 0 {
-		return &Error{Status: StatusInternal, text: "no descriptor for events: " + errno.Error()}
+		return noDescriptor(errno)
 	}
 	e.ready = os.NewFile(fd, "dlease events")
 	raw, err := e.ready.SyscallConn()
 	if err != nil {
-		return &Error{Status: StatusInternal, text: "no descriptor for events: " + err.Error()}
+		return noDescriptor(err)
 	}
 	e.done = make(chan struct{})
 	go func() {
@@ -79,6 +82,10 @@ func (e *events) start() error {
 		_ = raw.Read(func(uintptr) bool { e.takeAll(); return false })
 	}()
 	return nil
+}
+
+func noDescriptor(why error) error {
+	return &Error{Status: StatusUnavailable, retriable: true, text: "cannot wait: no descriptor: " + why.Error()}
 }
 
 func (e *events) takeAll() {

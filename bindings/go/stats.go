@@ -16,7 +16,7 @@ type Stats struct {
 	Looks              uint64 // looks at the rows that nobody rings for, each at any number of keys
 	Renewals           uint64 // renewals that the server was asked for
 	Releases           uint64 // releases that did what they were to do
-	ReleaseFailures    uint64 // releases that failed, and were left to the client's own thread
+	ReleaseFailures    uint64 // releases that failed: to be tried again, or done when the lock is freed
 	LostExpired        uint64 // grants lost since their time ran out
 	LostUnreachable    uint64 // grants lost since the server was not reached
 	LostTaken          uint64 // grants lost to another owner

@@ -54,7 +54,8 @@ pub unsafe extern "C" fn dl_cancel_fire(cancel: *const dl_cancel) {
     });
 }
 
-/// Frees a token. Calls that carry it go on, and can no longer be ended by it.
+/// Frees a token. Calls that carry it go on, and can no longer be ended by it; an
+/// acquire that was begun by dl_acquire_async() likewise.
 ///
 /// @param cancel A token, not used by anybody else any more; NULL does nothing.
 ///

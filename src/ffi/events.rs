@@ -53,8 +53,7 @@ impl Sized0 for dl_event {
 ///
 /// @param client A client.
 /// @param key As for dl_acquire().
-/// @param options As for dl_acquire(); NULL for one try with the defaults. A
-/// dl_cancel in it has to live until the event was taken.
+/// @param options As for dl_acquire(); NULL for one try with the defaults.
 /// @param tag Any number, for the caller to know the event by.
 /// @param error_out Receives the error of a failure; may be NULL.
 /// @return OK: begun; INVALID_ARGUMENT, UNSUPPORTED, CLOSED, FORKED, INTERNAL,
@@ -88,8 +87,8 @@ pub unsafe extern "C" fn dl_acquire_async(
 /// @param client A client.
 /// @param timeout_ms How long to wait; 0: not at all; DL_WAIT_FOREVER.
 /// @param event_out Receives the event; its size is to be set before.
-/// @return OK; TIMED_OUT: there was none; CLOSED once the client is closed and
-/// every event was taken; INVALID_ARGUMENT, FORKED, PANIC.
+/// @return OK; TIMED_OUT: there was none; CLOSED if the client is closed
+/// meanwhile (no call may begin after that); INVALID_ARGUMENT, FORKED, PANIC.
 ///
 /// Blocks: up to timeout_ms. Threads: any, also at the same time: each event
 /// goes to one. After fork: FORKED.

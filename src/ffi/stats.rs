@@ -30,7 +30,7 @@ pub struct dl_stats {
     pub renewals: u64,
     /// Releases that did what they were to do.
     pub releases: u64,
-    /// Releases that failed, and were left to the client's own thread.
+    /// Releases that failed: to be tried again, or done when the lock is freed.
     pub release_failures: u64,
     /// Grants lost since their time ran out.
     pub lost_expired: u64,

@@ -23,6 +23,7 @@ pub(super) enum Bell {
         token: u64,
         until: Instant,
         used: Instant,
+        since: Instant,
     },
     /// The watcher is just saying something in its session; `rings`, if its
     /// grant has ended meanwhile.
@@ -30,6 +31,7 @@ pub(super) enum Bell {
         token: u64,
         until: Instant,
         rings: bool,
+        since: Instant,
     },
 }
 
@@ -65,7 +67,8 @@ impl Waiting {
     ) -> Option<Session> {
         let mut state = self.lock();
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
-        let bell = Bell::Kept { session, token, until, used: Instant::now() };
+        let now = Instant::now();
+        let bell = Bell::Kept { session, token, until, used: now, since: now };
         let before = std::mem::replace(&mut queue.bell, bell);
         self.wake_watcher(&state);
         match before {
@@ -114,8 +117,8 @@ impl Waiting {
         let queue = state.queues.get_mut(key);
         match queue.map(|queue| &mut queue.bell) {
             Some(bell @ Bell::Busy { rings: false, .. }) if !session.is_broken() => {
-                let Bell::Busy { token, until, .. } = *bell else { return Some(session) };
-                *bell = Bell::Kept { session, token, until, used: Instant::now() };
+                let Bell::Busy { token, until, since, .. } = *bell else { return Some(session) };
+                *bell = Bell::Kept { session, token, until, used: Instant::now(), since };
                 None
             }
             Some(bell @ Bell::Busy { .. }) => {

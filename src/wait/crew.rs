@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use super::bells::Bell;
 use super::queue::{Stand, Work};
 use super::{Errand, State, Waiting};
 use crate::key::Key;
+use crate::session::Session;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 
@@ -32,6 +34,13 @@ impl Crew {
         self.idle -= 1;
         self.all -= usize::from(ends);
     }
+}
+
+/// What a stander is to do.
+pub(crate) struct Place {
+    pub(crate) stand: Arc<Stand>,
+    /// To be rung before: its session makes room.
+    pub(crate) bell: Option<(Key, Session)>,
 }
 
 impl Waiting {
@@ -69,15 +78,15 @@ impl Waiting {
 
     /// The next key to stand for; `None` when a stander has had nothing to do
     /// for a while.
-    pub(crate) fn next_to_stand(&self, idle_until: Instant, most: usize) -> Option<Arc<Stand>> {
+    pub(crate) fn next_to_stand(&self, idle_until: Instant, most: usize) -> Option<Place> {
         let mut state = self.state.lock();
         state.standers.idle += 1;
         loop {
-            let stand = state.next_to_stand(most);
-            if stand.is_some() || state.closed || idle_until.has_passed() {
-                state.standers.leave(stand.is_none());
+            let place = state.next_to_stand(most);
+            if place.is_some() || state.closed || idle_until.has_passed() {
+                state.standers.leave(place.is_none());
                 self.ended.wake_all();
-                return stand;
+                return place;
             }
             let until = idle_until.min(state.stand_from());
             state = self.to_stand.wait_until(state, until);
@@ -125,9 +134,10 @@ impl Waiting {
 }
 
 impl State {
-    /// The oldest key that may be stood for now, where a place is left: bells
-    /// that are kept take places, too.
-    fn next_to_stand(&mut self, most: usize) -> Option<Arc<Stand>> {
+    /// The oldest key that may be stood for now, where a place is left. Bells that
+    /// are kept take places, too, and give them up: a holder without one is
+    /// noticed later, but one who has no place is not in the queue at all.
+    fn next_to_stand(&mut self, most: usize) -> Option<Place> {
         if self.closed || self.dismissed || self.gates_refused {
             return None;
         }
@@ -138,19 +148,46 @@ impl State {
             let queue = self.queues.get_mut(key);
             match queue {
                 Some(queue) if !queue.is_empty() => {
-                    if bells + standing >= most || !queue.stand_from.has_passed() {
+                    if standing >= most || !queue.stand_from.has_passed() {
+                        continue;
+                    }
+                    let key = key.clone();
+                    let bell = if bells + standing < most { None } else { self.oldest_bell(&key) };
+                    if bells + standing >= most && bell.is_none() {
                         continue;
                     }
                     let stand = Arc::new(Stand::new(key.clone()));
-                    queue.work = Work::Standing(Arc::clone(&stand));
-                    queue.look_later();
+                    if let Some(queue) = self.queues.get_mut(&key) {
+                        queue.work = Work::Standing(Arc::clone(&stand));
+                        queue.look_later();
+                    }
                     self.to_stand.remove(place);
-                    return Some(stand);
+                    return Some(Place { stand, bell });
                 }
                 _ => {}
             }
         }
         None
+    }
+
+    /// Takes the session of the bell that has been kept for longest, of another
+    /// key than this.
+    fn oldest_bell(&mut self, not: &Key) -> Option<(Key, Session)> {
+        let since = |bell: &Bell| match bell {
+            Bell::Kept { since, .. } => Some(*since),
+            Bell::None | Bell::Busy { .. } => None,
+        };
+        let others = self.queues.iter_mut().filter(|(key, _)| *key != not);
+        let kept = others.filter_map(|(key, queue)| Some((since(&queue.bell)?, key, queue)));
+        let (_, key, queue) = kept.min_by_key(|(since, ..)| *since)?;
+        let key = key.clone();
+        match std::mem::replace(&mut queue.bell, Bell::None) {
+            Bell::Kept { session, .. } => {
+                self.tidy(&key);
+                Some((key, session))
+            }
+            Bell::None | Bell::Busy { .. } => None,
+        }
     }
 
     /// When the next key may be stood for that may not now.

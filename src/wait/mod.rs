@@ -217,6 +217,19 @@ impl Waiting {
         }
     }
 
+    /// The head of the queue is to be tried for, whatever is known of the row.
+    pub(crate) fn try_now(&self, key: &Key) {
+        let mut state = self.state.lock();
+        if let Some(queue) = state.queues.get_mut(key)
+            && !queue.trying
+            && !queue.is_empty()
+        {
+            queue.trying = true;
+            state.errands.push_back(Errand::Try(key.clone()));
+            self.to_run.wake_one();
+        }
+    }
+
     /// The try for the head of the queue is over, and it still waits: somebody
     /// stands for it, or its row is watched.
     pub(crate) fn tried(&self, key: &Key) {

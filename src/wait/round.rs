@@ -122,9 +122,9 @@ impl State {
         for (key, queue) in &mut self.queues {
             if queue.bell.due().has_passed() {
                 let bell = std::mem::replace(&mut queue.bell, Bell::None);
-                if let Bell::Kept { session, token, until, .. } = bell {
+                if let Bell::Kept { session, token, until, since, .. } = bell {
                     let ended = until.has_passed();
-                    queue.bell = Bell::Busy { token, until, rings: ended };
+                    queue.bell = Bell::Busy { token, until, rings: ended, since };
                     round.bells.push((key.clone(), session, ended));
                 }
             }

@@ -23,10 +23,11 @@ fn a_storm_of_kills_leaves_neither_a_call_nor_a_key_behind() {
             scope.spawn(|| {
                 let mut root = own.root();
                 while !over.load(Ordering::Relaxed) {
-                    // KILL takes no list.
-                    let mine = "SELECT id FROM information_schema.processlist WHERE user = 'dl'";
-                    for (id,) in root.rows::<(u64,)>(mine) {
-                        root.errno(&format!("KILL {id}"));
+                    for session in root.rows::<mysql::Row>("SHOW PROCESSLIST") {
+                        if session.get::<String, _>(1).as_deref() == Some("dl") {
+                            let id: u64 = session.get(0).unwrap();
+                            root.errno(&format!("KILL {id}"));
+                        }
                     }
                     thread::sleep(ms(3));
                 }

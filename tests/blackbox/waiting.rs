@@ -106,7 +106,7 @@ fn a_wait_ends_at_its_deadline_while_the_server_stands_still() {
 }
 
 #[test]
-fn waiters_ask_the_server_no_more_often_than_the_back_off_allows() {
+fn waiters_ask_the_server_next_to_nothing_and_are_there_at_the_release() {
     const WAITERS: u64 = 20;
     each_kind_at_once(|kind| {
         let own = Own::start(kind, "polling", &[]);
@@ -140,9 +140,8 @@ fn waiters_ask_the_server_no_more_often_than_the_back_off_allows() {
             let (before, begun) = (questions(), Instant::now());
             thread::sleep(ms(3_000));
             let asked = (questions() - before) as f64;
-            let each = asked / begun.elapsed().as_secs_f64() / WAITERS as f64;
-            assert!(each <= 20.0, "{each} statements a second and waiter");
-            assert!(each >= 2.0, "{each} statements a second and waiter: who asked?");
+            let each = asked / begun.elapsed().as_secs_f64();
+            assert!(each <= 50.0, "{each} statements a second for {WAITERS} waiters");
             let released = Instant::now();
             held.release().unwrap();
             let got = waiters.into_iter().map(|waiter| waiter.join().unwrap());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -225,3 +226,108 @@ def test_ctrl_c_ends_a_loop_that_waits_and_leaves_nothing_held(url: str, key: st
         again = client.lock(key)
         assert again.acquire(blocking=False)
         again.release()
+
+
+def test_an_acquire_that_races_with_closing_ends_with_closed(url: str, key: str) -> None:
+    async def test() -> None:
+        for _ in range(30):
+            client = aio.Client(url)
+
+            async def work(client: aio.Client, number: int) -> None:
+                with pytest.raises(dlease.Closed):
+                    while True:
+                        async with client.lock(f"{key}-{number}"):
+                            await asyncio.sleep(0)
+
+            tasks = [asyncio.ensure_future(work(client, number)) for number in range(4)]
+            await asyncio.sleep(0.02)
+            await client.close()
+            await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+    run(test)
+
+
+def test_a_forked_child_leaves_the_parents_loop_alone(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client, aio.Client(url) as other:
+            held, asked = other.lock(key), client.lock(key)
+            await held.acquire()
+            waits = asyncio.ensure_future(asked.acquire(timeout=20))
+            await waiting(client, 1)
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    asyncio.set_event_loop(None)
+                    asyncio._set_running_loop(None)
+
+                    async def use() -> None:
+                        with pytest.raises(dlease.Forked):
+                            await client.lock(key).acquire()
+                        await client.close()
+
+                    asyncio.run(use())
+                    status = 0
+                finally:
+                    os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+            await held.release()
+            start = time.monotonic()
+            assert await waits
+            assert time.monotonic() - start < 2
+            await asked.release()
+
+    run(test)
+
+
+def test_a_loop_that_was_closed_under_a_waiting_task_costs_nobody_the_lock(url: str, key: str) -> None:
+    client, holder = aio.Client(url), dlease.Client(url)
+    held = holder.lock(key)
+    held.acquire()
+    abandoned = asyncio.new_event_loop()
+    asked = client.lock(key)
+    task = abandoned.create_task(asked.acquire())
+    abandoned.run_until_complete(asyncio.sleep(0.2))
+    abandoned.close()
+
+    async def test() -> None:
+        async with client.lock(f"{key}-other", wait=5):
+            pass
+        held.release()
+        async with client.lock(key, wait=5):
+            pass
+        await client.close()
+
+    run(test)
+    holder.close()
+    task.get_coro().close()
+
+
+def test_a_busy_executor_of_the_loop_delays_no_release(url: str, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(url) as client:
+            loop = asyncio.get_running_loop()
+            busy = [loop.run_in_executor(None, time.sleep, 2) for _ in range(64)]
+            start = time.monotonic()
+            async with client.lock(key) as lock:
+                await lock.renew()
+            assert time.monotonic() - start < 1
+            del busy
+
+    run(test)
+
+
+def test_a_failed_release_can_be_tried_again_after_a_renewal(proxy: Any, key: str) -> None:
+    async def test() -> None:
+        async with aio.Client(proxy.url, io_timeout=0.5) as client:
+            lock = client.lock(key, ttl=60)
+            await lock.acquire()
+            proxy.silence()
+            with pytest.raises(dlease.Unavailable):
+                await lock.release()
+            with pytest.raises(dlease.NotHeld):
+                await lock.renew()
+            proxy.speak()
+            await lock.release()
+
+    run(test)

@@ -50,8 +50,15 @@ impl Leases {
 
     fn stand_for_keys(self: &Arc<Leases>) {
         let most = self.connector.settings.max_waiting_connections;
-        while let Some(stand) = self.waiting.next_to_stand(Instant::now().after(IDLE), most) {
-            let standing = AssertUnwindSafe(|| self.stand(&stand));
+        while let Some(place) = self.waiting.next_to_stand(Instant::now().after(IDLE), most) {
+            let stand = place.stand;
+            let standing = AssertUnwindSafe(|| {
+                if let Some((key, session)) = place.bell {
+                    let limit = Instant::now().after(self.connector.settings.io_timeout);
+                    self.ring(self.calls.begin(limit).as_ref(), &key, session);
+                }
+                self.stand(&stand);
+            });
             if panic::catch_unwind(standing).is_err() {
                 self.stats.count(Counter::Panics);
                 self.waiting.stood(&stand, Instant::now().after(IDLE));

@@ -17,8 +17,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Leases;
 use super::attempt::{Attempt, Tried};
+use super::{Leases, is_final};
 use crate::call::{Call, Waited};
 use crate::error::{Error, Result, Status};
 use crate::session::Session;
@@ -263,7 +263,12 @@ impl Leases {
     /// tried for: that tells whether waiting can help.
     fn cannot_stand(&self, stand: &Stand, error: Error) {
         if self.waiting.has_gates() {
+            // An attempt tells whether waiting can help, also while it is held.
+            let try_now = is_final(&error);
             self.waiting.failed(&stand.key, error);
+            if try_now {
+                self.waiting.try_now(&stand.key);
+            }
         }
     }
 }

@@ -17,7 +17,8 @@
             print("the lease ran out before the work was done")
 
 A `Client` is opened once for a process, and may be used by all of its threads.
-`Client.lock` makes a `Lock`, which follows `threading.Lock`. All times are
+`Client.lock` makes a `Lock`, which follows `threading.Lock`. For asyncio there
+is `dlease.aio` (`from dlease import aio`), with the same names. All times are
 seconds. Every exception is an `Error`.
 
 The client belongs to the process that opened it. In a forked child every call

@@ -109,12 +109,16 @@ class BaseLock:
             if own is not None:
                 own.pop(grant, None)
 
-    def _error(self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None) -> Error:
+    def _error(
+        self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None, ends: bool = True
+    ) -> Error:
         if status != Status.NOT_HELD:
             return error_for(status, failure, f"lock {_shown(self._key)}: the call was ended")
         cause = grant.lost_cause()
         if cause is not None:
             return LockLost(f"lock {_shown(self._key)} was lost: {cause}")
+        if not ends:  # a release that failed may still be tried again
+            return NotHeld(f"lock {_shown(self._key)} is not held")
         self._forget(grant)
         return NotHeld(f"lock {_shown(self._key)} was released already")
 
@@ -137,7 +141,7 @@ class Lock(BaseLock):
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquires the lock: True if it is held now, False if someone else has
         it. `blocking=False` makes one try; else waits for `timeout` seconds, and
-        with -1 for ever.
+        with -1 for ever, whatever the `wait` of `Client.lock`.
 
         Raises Unavailable if the server was not reached in that time;
         ServerError if it refused; ConfigError, InvalidArgument and Unsupported
@@ -202,7 +206,7 @@ class Lock(BaseLock):
             raise NotHeld(f"lock {_shown(self._key)} is not held")
         status, failure = grant.renew(ttl_ms)
         if status != _ffi.OK:
-            raise self._error(grant, status, failure)
+            raise self._error(grant, status, failure, ends=False)
 
     def __enter__(self) -> Lock:
         """Acquires the lock, waiting for the `wait` of `Client.lock`.

@@ -8,9 +8,11 @@
 
 Tasks that wait take no thread: the library wakes the event loop by a descriptor.
 Cancelling a task that waits leaves nothing held. What takes a round trip and no
-longer (release, renew, ping, close) runs in the loop's executor.
+longer (release, renew, ping, close) runs in a few threads of the client's own.
 
-A client belongs to the loop in which it first waits, until nobody waits in it.
+A client belongs to the loop in which it first waits, until nobody waits in it,
+and is to be closed in it: one that is only dropped stays until the loop ends. In
+a forked child everything raises Forked, and the parent's loop is left alone.
 Must not know ctypes.
 """
 
@@ -18,16 +20,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Callable, Literal, TypeVar
 
 from . import _arguments, _ffi
 from ._client import Client as _Client
-from ._errors import Error, LockTimeout, NotAcquired, NotHeld, error_for
+from ._errors import Error, InvalidArgument, LockTimeout, NotAcquired, NotHeld, Unavailable, error_for
 from ._lock import BaseLock, _shown
 
+T = TypeVar("T")
 _End = tuple[_ffi.Grant, _ffi.Outcome]
+
+_CLOSED = (_ffi.CLOSED, _ffi.Failure("the client is closed", None, None, False))
 
 
 class _Waiters:
@@ -35,6 +43,8 @@ class _Waiters:
 
     def __init__(self, handle: _ffi.Client) -> None:
         self._handle = handle
+        self._process = os.getpid()
+        self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fd = -1
         self._tags = itertools.count(1)
@@ -45,7 +55,10 @@ class _Waiters:
         """The grant, and how the acquire ended. Cancelled, it leaves nothing
         held."""
         loop = asyncio.get_running_loop()
-        self._watch(loop)
+        if self._closing:
+            return _ffi.Grant(), _CLOSED
+        if not self.is_forked():
+            self._watch(loop)
         tag, cancel = next(self._tags), _ffi.Cancel()
         future: asyncio.Future[_End] = loop.create_future()
         self._pending[tag] = (future, cancel)
@@ -68,34 +81,47 @@ class _Waiters:
         while (event := self._handle.next_event()) is not None:
             tag, grant, outcome = event
             future, _ = self._pending.pop(tag)
-            if future.done():
+            if future.done() or future.get_loop().is_closed():
                 grant.abandon()
             else:
                 future.set_result((grant, outcome))
 
     def end(self) -> None:
-        """Ends all that wait with Closed."""
+        """Ends all that wait with Closed, and all that come after."""
+        self._closing = True
+        if self.is_forked():
+            return
         for _, cancel in list(self._pending.values()):
             cancel.fire()
-        closed = (_ffi.CLOSED, _ffi.Failure("the client is closed", None, None, False))
         while (event := self._handle.next_event()) is not None:
             tag, grant, _ = event
             future, _ = self._pending.pop(tag)
             grant.abandon()
-            if not future.done():
-                future.get_loop().call_soon_threadsafe(_set, future, (grant, closed))
+            if not (future.done() or future.get_loop().is_closed()):
+                future.get_loop().call_soon_threadsafe(_set, future, (grant, _CLOSED))
         self._unwatch()
+
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that opened the client, and
+        shares the descriptors of its loop with it."""
+        return os.getpid() != self._process
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is loop:
             return
-        if self._pending and self._loop is not None and not self._loop.is_closed():
-            raise RuntimeError("tasks of another event loop wait in this client")
+        if self._pending and self._loop is not None:
+            if not self._loop.is_closed():
+                raise RuntimeError("tasks of another event loop wait in this client")
+            # Nobody is there to be told.
+            for _, cancel in list(self._pending.values()):
+                cancel.fire()
+            self.take_all()
         self._unwatch()
         fd = self._handle.event_fd()
-        if fd >= 0:
-            loop.add_reader(fd, self.take_all)
-            self._loop, self._fd = loop, fd
+        if fd < 0:
+            raise Unavailable("the system has no descriptor to give, by which to wait")
+        loop.add_reader(fd, self.take_all)
+        self._loop, self._fd = loop, fd
 
     def _unwatch(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -116,21 +142,70 @@ class Client:
     child its calls raise Forked.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
-        self._client = _Client(url, **options)
+    def __init__(
+        self,
+        url: str,
+        *,
+        application: str | bytes | None = None,
+        namespace: str | bytes | None = None,
+        table_prefix: str | bytes | None = None,
+        max_connections: int | None = None,
+        max_waiting_connections: int | None = None,
+        connect_timeout: float | None = None,
+        io_timeout: float | None = None,
+        default_ttl: float | None = None,
+        create_schema: bool | None = None,
+    ) -> None:
+        self._client = _Client(
+            url,
+            application=application,
+            namespace=namespace,
+            table_prefix=table_prefix,
+            max_connections=max_connections,
+            max_waiting_connections=max_waiting_connections,
+            connect_timeout=connect_timeout,
+            io_timeout=io_timeout,
+            default_ttl=default_ttl,
+            create_schema=create_schema,
+        )
         self._waiters = _Waiters(self._client._handle)
+        # Not the loop's executor: whatever keeps that busy would keep locks from
+        # being renewed and released.
+        self._executor = ThreadPoolExecutor(4, "dlease")
 
-    def lock(self, key: str | bytes, **options: Any) -> Lock:
+    def lock(
+        self,
+        key: str | bytes,
+        *,
+        wait: float | None = None,
+        ttl: float | None = None,
+        kind: Literal["lease", "row", "named"] = "lease",
+        renew: bool = True,
+        owner: str | bytes | None = None,
+        note: str | bytes | None = None,
+        max_hold: float | None = None,
+        fair: bool = True,
+    ) -> Lock:
         """A lock that is not acquired yet: `dlease.Client.lock`, for tasks.
 
         Raises what that raises. Does not block.
         """
-        lock = self._client.lock(key, **options)
+        lock = self._client.lock(
+            key,
+            wait=wait,
+            ttl=ttl,
+            kind=kind,
+            renew=renew,
+            owner=owner,
+            note=note,
+            max_hold=max_hold,
+            fair=fair,
+        )
         return Lock(self, lock._key, lock._wait_ms, lock._options)
 
     async def ping(self, timeout: float = 5.0) -> None:
         """Makes one round trip to the server, as `dlease.Client.ping`."""
-        await asyncio.to_thread(self._client.ping, timeout)
+        await self._run(partial(self._client.ping, timeout))
 
     def stats(self) -> dict[str, int]:
         """Counters: `dlease.Client.stats`."""
@@ -141,7 +216,21 @@ class Client:
         connections down, in 2 s at the most. May be called again, which does
         nothing."""
         self._waiters.end()
-        await asyncio.to_thread(self._client.close)
+        # Not in the executor, whose threads may all be at a silent server.
+        await _to_its_end(asyncio.ensure_future(asyncio.to_thread(self._client.close)))
+        self._executor.shutdown(wait=False)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        """Runs a call in one of the client's own threads, to its end: a cancel
+        is raised after that."""
+        if self._waiters.is_forked():
+            return call()  # which raises Forked; the threads are the parent's
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._executor, call)
+        except RuntimeError:  # closed
+            return call()
+        return await _to_its_end(running)
 
     async def __aenter__(self) -> Client:
         return self
@@ -165,12 +254,16 @@ class Lock(BaseLock):
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquires the lock: True if it is held now, False if someone else has
         it. `blocking=False` makes one try; else waits for `timeout` seconds, and
-        with None for ever.
+        with None (or -1) for ever, whatever the `wait` of `Client.lock`.
 
         Raises what `dlease.Lock.acquire` raises. Waits without a thread;
         cancelling the task ends it at once, and what was granted in the same
         moment is given back.
         """
+        if timeout == -1:
+            timeout = None
+        if not blocking and timeout is not None:
+            raise InvalidArgument("can't specify a timeout for a non-blocking call")
         wait_ms = _arguments.wait_millis("timeout", timeout) if blocking else 0
         try:
             await self._acquire(wait_ms)
@@ -184,7 +277,7 @@ class Lock(BaseLock):
         grant = self._mine()
         if grant is None:
             raise NotHeld(f"lock {_shown(self._key)} is not held")
-        status, failure = await _to_its_end(grant.release)
+        status, failure = await self._client._run(grant.release)
         if status == _ffi.OK:
             self._forget(grant)
         else:
@@ -196,9 +289,9 @@ class Lock(BaseLock):
         grant = self._mine()
         if grant is None:
             raise NotHeld(f"lock {_shown(self._key)} is not held")
-        status, failure = await asyncio.to_thread(grant.renew, ttl_ms)
+        status, failure = await self._client._run(partial(grant.renew, ttl_ms))
         if status != _ffi.OK:
-            raise self._error(grant, status, failure)
+            raise self._error(grant, status, failure, ends=False)
 
     async def __aenter__(self) -> Lock:
         """Acquires the lock, waiting for the `wait` of `Client.lock`.
@@ -233,14 +326,17 @@ class Lock(BaseLock):
         self._remember(grant)
 
 
-async def _to_its_end(call: Any) -> _ffi.Outcome:
-    """Runs a call in the executor to its end: a cancel is raised after it."""
-    running = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+async def _to_its_end(running: asyncio.Future[T]) -> T:
+    """Waits for what cannot be ended: a cancel is raised after it."""
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return running.result()
 
 
 __all__ = ["Client", "Lock"]
