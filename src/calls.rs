@@ -6,6 +6,7 @@
 //! and again, would keep a call there for ever.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::call::Call;
@@ -68,7 +69,8 @@ impl Calls {
         if !is_closed && !state.watched {
             let calls = Arc::clone(self);
             // Without a thread the sockets' own time-outs have to do.
-            state.watched = thread::start("dlease-watch", move || calls.watch()).is_ok();
+            let watch = move || while catch_unwind(AssertUnwindSafe(|| calls.watch())).is_err() {};
+            state.watched = thread::start("dlease-watch", watch).is_ok();
         }
         let number = state.next;
         state.next += 1;

@@ -11,6 +11,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::events::{Event, Events};
 use crate::grant::{self, Grant, LostCause, Phase};
+use crate::kinds::lease::acquire::First;
 use crate::kinds::lease::{Leases, ended};
 use crate::lock::Lock;
 use crate::sync::{Arc, Mutex, Weak};
@@ -182,9 +183,14 @@ impl Shared {
     /// What an acquire has to do before it may wait, in a thread of the client's.
     fn run_async(self: &Arc<Shared>, waiter: &Arc<Waiter>, tag: u64) {
         match self.join(&waiter.call, &waiter.request) {
-            Ok(None) if !waiter.request.one_try => self.leases.enter(waiter, false, None),
+            Ok(None) if !waiter.request.one_try => match self.leases.first_try(waiter, true) {
+                Ok(First::Waits(before)) => self.leases.enter(waiter, true, before),
+                Ok(First::Granted(granted)) => self.leases.serve(waiter, granted),
+                // Told by whoever ended it, if somebody did.
+                Err(error) => drop(waiter.deliver(Err(error))),
+            },
             Ok(None) => {
-                let outcome = self.leases.try_now(&waiter.call, &waiter.request);
+                let outcome = self.leases.try_now(&waiter.call, &waiter.request, true);
                 if let Err(Ok(granted)) = waiter.deliver(outcome) {
                     self.leases.give_up(&waiter.request, &granted);
                 }
@@ -228,12 +234,15 @@ impl Shared {
             return;
         }
         let stop_at = Instant::now().after(CLOSE_LIMIT);
+        let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
+        // Lost before anything that takes time: calls answer CLOSED already.
+        for grant in &grants {
+            grant.lost(LostCause::Closed);
+        }
         self.leases.dismiss();
         self.leases.calls.close();
-        let grants: Vec<Arc<Grant>> = self.grants.lock().drain().map(|(_, g)| g).collect();
-        for grant in grants {
-            grant.lost(LostCause::Closed);
-            self.leases.give_back(&grant);
+        for grant in &grants {
+            self.leases.give_back(grant);
         }
         // After that, since bells are to ring behind their rows.
         self.leases.waiting.close();

@@ -203,6 +203,7 @@ impl Connector {
             conn: Some(conn),
             generation: fork::generation(),
             opened_at: sent,
+            idle_since: sent,
             id,
             server: Arc::new(server),
             clock,

@@ -39,6 +39,8 @@ pub(crate) struct Session {
     /// Under which fork generation it was opened.
     generation: u64,
     pub(crate) opened_at: Instant,
+    /// Since when it has been in a pool, if it is in one.
+    pub(crate) idle_since: Instant,
     /// The server's number for it, to end it from another one.
     pub(crate) id: u64,
     pub(crate) server: Arc<Server>,
@@ -79,17 +81,23 @@ impl Session {
     /// Runs several statements that return no rows, in one packet, and gives the
     /// answer of the first. The first that fails is the last that was run.
     pub(crate) fn execute_first(&mut self, call: &Call, sql: &str) -> Result<Done, Failure> {
-        self.run(call, |conn| {
+        let mut rest = true;
+        let first = self.run(call, |conn| {
             let mut results = conn.query_iter(sql)?;
             let insert_id = results.last_insert_id().unwrap_or(0);
             let first = Done { rows: results.affected_rows(), insert_id };
             while let Some(result) = results.iter() {
                 for row in result {
-                    row?;
+                    rest &= row.is_ok();
+                }
+                if !rest {
+                    break;
                 }
             }
             Ok(first)
-        })
+        });
+        self.broken |= !rest;
+        first
     }
 
     /// Runs a query that waits in the server, for as long as it takes: it ends

@@ -283,6 +283,17 @@ impl Pool {
         self.state.lock().open
     }
 
+    /// Closes what nobody has used for so long.
+    pub(crate) fn trim(&self, idle: Duration) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let is_old = |session: &mut Session| now.since(session.idle_since) >= idle;
+        let old: Vec<Session> = state.idle.extract_if(.., is_old).collect();
+        state.open -= old.len();
+        drop(state);
+        drop(old);
+    }
+
     /// Closes every idle session: what was found out when they were opened is
     /// no longer true.
     pub(crate) fn flush(&self) {
@@ -313,13 +324,16 @@ impl Pool {
     }
 }
 
-fn hand_over(state: &mut MutexGuard<'_, State>, session: Session) {
+fn hand_over(state: &mut MutexGuard<'_, State>, mut session: Session) {
     match state.waiting.pop_front() {
         Some(waiter) => {
             *waiter.slot.lock() = Some(Ok(session));
             waiter.call.wake();
         }
-        None => state.idle.push(session),
+        None => {
+            session.idle_since = Instant::now();
+            state.idle.push(session);
+        }
     }
 }
 

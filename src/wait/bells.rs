@@ -70,7 +70,7 @@ impl Waiting {
         let now = Instant::now();
         let bell = Bell::Kept { session, token, until, used: now, since: now };
         let before = std::mem::replace(&mut queue.bell, bell);
-        self.wake_watcher(&state);
+        self.wake_watcher(&state, Some(key));
         match before {
             Bell::Kept { session, .. } => Some(session),
             Bell::None | Bell::Busy { .. } => None,

@@ -106,7 +106,7 @@ impl Waiting {
             }
         }
         state.tidy(&stand.key);
-        self.wake_who_is_wanted(&state);
+        self.wake_who_is_wanted(&state, Some(&stand.key));
     }
 
     /// Waits until nobody stands.
@@ -141,6 +141,12 @@ impl State {
         if self.closed || self.dismissed || self.gates_refused {
             return None;
         }
+        let queues = &self.queues;
+        let is_wanted = |key: &Key| {
+            let queue = queues.get(key);
+            queue.is_some_and(|q| !q.is_empty() && matches!(q.work, Work::ToStand))
+        };
+        self.to_stand.retain(is_wanted);
         let bells = self.queues.values().filter(|queue| queue.bell.takes_a_place()).count();
         let standing = self.standers.all - self.standers.idle;
         for place in 0..self.to_stand.len() {

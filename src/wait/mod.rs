@@ -123,7 +123,7 @@ impl Waiting {
             queue.trying = true;
             state.errands.push_back(Errand::Try(key));
         }
-        self.wake_who_is_wanted(&state);
+        self.wake_who_is_wanted(&state, Some(&waiter.request.key));
         waits
     }
 
@@ -134,16 +134,9 @@ impl Waiting {
         let key = &waiter.request.key;
         let Some(queue) = state.queues.get_mut(key) else { return };
         queue.remove(waiter);
-        if queue.is_empty()
-            && let Work::Standing(stand) = &queue.work
-        {
-            let stand = Arc::clone(stand);
-            if stand.is_over() {
-                state.call_offs.push(stand);
-            }
-        }
+        state.call_off_if_empty(key);
         state.tidy(key);
-        self.wake_who_is_wanted(&state);
+        self.wake_who_is_wanted(&state, Some(key));
     }
 
     /// Whether the lease was seen held while `waiter` waited, or what went
@@ -178,11 +171,11 @@ impl Waiting {
             return;
         }
         let mut state = self.state.lock();
-        let key = waiter.request.key.clone();
+        let key = &waiter.request.key;
         let queue = state.queues.entry(key.clone()).or_insert_with(Queue::new);
         queue.push_front(waiter);
-        state.want_stander(&key);
-        self.wake_who_is_wanted(&state);
+        state.want_stander(key);
+        self.wake_who_is_wanted(&state, Some(key));
     }
 
     /// Takes a waiter out that has got what it waited for.
@@ -193,14 +186,21 @@ impl Waiting {
             queue.remove(waiter);
             queue.free_since = None;
         }
+        // Who has no thread does not leave by itself.
+        state.call_off_if_empty(key);
         state.tidy(key);
+        self.wake_who_is_wanted(&state, Some(key));
     }
 
     /// Takes everybody out who waits for the key.
     pub(crate) fn all(&self, key: &Key) -> Vec<Arc<Waiter>> {
         let mut state = self.state.lock();
         let Some(queue) = state.queues.get_mut(key) else { return Vec::new() };
-        queue.drain()
+        let all = queue.drain();
+        state.call_off_if_empty(key);
+        state.tidy(key);
+        self.wake_who_is_wanted(&state, None);
+        all
     }
 
     /// The lease was seen held by somebody.
@@ -240,7 +240,7 @@ impl Waiting {
             state.want_stander(key);
         }
         state.tidy(key);
-        self.wake_who_is_wanted(&state);
+        self.wake_who_is_wanted(&state, Some(key));
     }
 
     /// How long the lease has been free without the queue's getting it, as far
@@ -252,7 +252,12 @@ impl Waiting {
 
     /// Adds something for a client thread to do.
     pub(crate) fn add(&self, errand: Errand) {
-        self.state.lock().errands.push_back(errand);
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            return drop(errand);
+        }
+        state.errands.push_back(errand);
         self.to_run.wake_one();
     }
 
@@ -300,20 +305,23 @@ impl Waiting {
     }
 
     /// Wakes the threads that have something to do now: one of each sort, since
-    /// each looks for more when it is done.
-    fn wake_who_is_wanted(&self, state: &State) {
+    /// each looks for more when it is done. `changed` is the key for which there
+    /// may be something earlier than the watcher knows.
+    fn wake_who_is_wanted(&self, state: &State, changed: Option<&Key>) {
         if !state.to_stand.is_empty() {
             self.to_stand.wake_one();
         }
         if !state.errands.is_empty() {
             self.to_run.wake_one();
         }
-        self.wake_watcher(state);
+        self.wake_watcher(state, changed);
     }
 
-    fn wake_watcher(&self, state: &State) {
-        let wakes = state.watcher_wakes.unwrap_or(Instant::NEVER);
-        if !state.call_offs.is_empty() || state.next_due() < wakes {
+    fn wake_watcher(&self, state: &State, changed: Option<&Key>) {
+        // One that does not sleep finds out by itself.
+        let Some(wakes) = state.watcher_wakes else { return };
+        let queue = changed.and_then(|key| state.queues.get(key));
+        if !state.call_offs.is_empty() || queue.is_some_and(|queue| queue.next_due() < wakes) {
             self.to_watch.wake_one();
         }
     }
@@ -334,6 +342,17 @@ impl State {
         }
     }
 
+    /// Nobody waits any more: whoever stands for them is called off.
+    fn call_off_if_empty(&mut self, key: &Key) {
+        if let Some(queue) = self.queues.get(key)
+            && queue.is_empty()
+            && let Work::Standing(stand) = &queue.work
+            && stand.is_over()
+        {
+            self.call_offs.push(Arc::clone(stand));
+        }
+    }
+
     /// Forgets a queue that has nobody and nothing.
     fn tidy(&mut self, key: &Key) {
         let Some(queue) = self.queues.get_mut(key) else { return };
@@ -341,8 +360,8 @@ impl State {
             return;
         }
         if matches!(queue.work, Work::ToStand) {
+            // Its place in the list is passed over.
             queue.work = Work::None;
-            self.to_stand.retain(|other| other != key);
         }
         if matches!(queue.work, Work::None) && !queue.trying && queue.bell.is_none() {
             self.queues.remove(key);

@@ -26,6 +26,8 @@ const LAST_RESORT: Duration = Duration::from_secs(2);
 
 /// For how long what was seen counts as seen now.
 const A_MOMENT: Duration = Duration::from_millis(50);
+/// How often a caller with an owner text tries for a lease that is held.
+const JOIN: Duration = Duration::from_millis(500);
 /// Too short for a look of one's own.
 const BRIEFLY: Duration = Duration::from_millis(300);
 
@@ -50,6 +52,9 @@ pub(super) struct Queue {
     /// Since when the lease has been seen free without a look between at which
     /// it was held.
     pub(super) free_since: Option<Instant>,
+    /// When the head last tried to join a grant that its owner may have got
+    /// elsewhere.
+    joined_at: Instant,
     /// When it was last seen held, and what went wrong since.
     held_at: Option<Instant>,
     pub(super) error: Option<Error>,
@@ -77,6 +82,7 @@ impl Queue {
             is_urgent: false,
             stand_from: now,
             free_since: None,
+            joined_at: now,
             held_at: None,
             error: None,
             bell: Bell::None,
@@ -190,15 +196,32 @@ impl Queue {
         };
         self.free_since = None;
         self.saw_held();
-        let ends = Instant::now().after(left.saturating_add(Duration::from_millis(1)));
         match self.work {
-            // Whoever is first at the gate wakes by itself at the end.
-            Work::Standing(_) if !self.is_urgent => {
-                self.due = self.due.max(ends.after(OVERTAKEN / 2));
+            // Whoever is first at the gate wakes by itself, if it is one of us.
+            Work::Standing(_) if !self.is_urgent => {}
+            _ => {
+                let ends = Instant::now().after(left.saturating_add(Duration::from_millis(1)));
+                self.due = self.due.min(ends);
             }
-            _ => self.due = self.due.min(ends),
         }
-        false
+        self.may_join()
+    }
+
+    /// Whether the head is to try for a held lease: its owner may have it.
+    fn may_join(&mut self) -> bool {
+        let now = Instant::now();
+        let has_owner = self.head().is_some_and(|head| head.request.owner.is_some());
+        let may = has_owner && now.since(self.joined_at) >= JOIN;
+        if may {
+            self.joined_at = now;
+        }
+        may
+    }
+
+    /// When the watcher has something to do for it, a look or its bell.
+    pub(super) fn next_due(&self) -> Instant {
+        let look = if self.is_empty() || self.trying { Instant::NEVER } else { self.due };
+        look.min(self.bell.due())
     }
 
     pub(super) fn is_overtaken(&self) -> bool {
@@ -269,11 +292,11 @@ impl Stand {
 
     /// Nobody waits for the key any more. True if it has to be called off.
     pub(super) fn is_over(&self) -> bool {
-        self.over.store(true, Ordering::SeqCst);
+        let before = self.over.swap(true, Ordering::SeqCst);
         if let Some(place) = &*self.at.lock() {
             place.call.wake();
         }
-        let waits = self.waits.load(Ordering::SeqCst);
+        let waits = self.waits.load(Ordering::SeqCst) && !before;
         if waits {
             self.callers.fetch_add(1, Ordering::SeqCst);
         }

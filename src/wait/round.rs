@@ -73,7 +73,7 @@ impl Waiting {
                 state.errands.push_back(Errand::Try(key.clone()));
             }
         }
-        self.wake_who_is_wanted(&state);
+        self.wake_who_is_wanted(&state, Some(key));
     }
 
     /// The one who stands for the key is first at the gate and waits for the
@@ -84,7 +84,7 @@ impl Waiting {
             queue.is_urgent = is_urgent;
             queue.look_later();
         }
-        self.wake_watcher(&state);
+        self.wake_watcher(&state, Some(key));
     }
 
     /// The row could not be looked at.

@@ -30,6 +30,7 @@ mod queueing;
 mod resolving;
 mod schema;
 mod silence;
+mod stands;
 mod statements;
 mod steps;
 mod support;

@@ -137,6 +137,7 @@ fn waiters_ask_the_server_next_to_nothing_and_are_there_at_the_release() {
                 })
                 .collect();
             barrier.wait();
+            thread::sleep(ms(1_000)); // their connections are there
             let (before, begun) = (questions(), Instant::now());
             thread::sleep(ms(3_000));
             let asked = (questions() - before) as f64;

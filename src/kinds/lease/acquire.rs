@@ -21,6 +21,8 @@ const TRY_BLOCKED: Duration = Duration::from_secs(1);
 /// How often a single try begins anew where a session or a table was not
 /// what it seemed.
 const TRY_UNREADY: u32 = 3;
+/// How often it is looked whether there are the threads that a wait needs.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Long enough to leave out a try: the lease will be seen held by others.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -32,24 +34,36 @@ impl Leases {
         request: Request,
     ) -> Result<Granted> {
         if request.one_try {
-            return self.try_now(call, &request);
+            return self.try_now(call, &request, false);
         }
         let waiter = Arc::new(Waiter::new(Arc::clone(call), request));
         let key = &waiter.request.key;
         let waits_long = call.deadline().left() >= LONG;
-        let queues = !waiter.request.unfair
+        let queues = waiter.request.owner.is_none()
+            && !waiter.request.unfair
             && (self.waiting.has_queue(key) || (waits_long && self.waiting.is_contended(key)));
+        if queues {
+            return self.wait(&waiter, None);
+        }
+        match self.first_try(&waiter, false)? {
+            First::Granted(granted) => Ok(granted),
+            First::Waits(before) => self.wait(&waiter, before),
+        }
+    }
+
+    /// The try before a wait.
+    pub(crate) fn first_try(&self, waiter: &Waiter, probes: bool) -> Result<First> {
+        let (call, request) = (&waiter.call, &waiter.request);
         let mut before = None;
         // Again where a session or a table was not what it seemed.
-        for _ in 0..if queues { 0 } else { TRY_UNREADY } {
-            match self.attempt(call, call.deadline(), &waiter.request, !waiter.request.unfair) {
-                Tried::Granted(granted) => return Ok(granted),
+        for _ in 0..TRY_UNREADY {
+            match self.attempt(call, call.deadline(), request, !request.unfair, probes) {
+                Tried::Granted(granted) => return Ok(First::Granted(granted)),
                 Tried::Failed(error) => return Err(error),
                 Tried::Ended(status) => return Err(ended(status)),
                 Tried::Held(_) | Tried::Queued | Tried::Blocked(_) => {
                     waiter.saw_held();
-                    before = None;
-                    break;
+                    return Ok(First::Waits(None));
                 }
                 Tried::Unready(error) if call.deadline().has_passed() => {
                     return Err(unavailable(error));
@@ -57,13 +71,20 @@ impl Leases {
                 Tried::Unready(error) => before = Some(error),
             }
         }
-        self.wait(&waiter, before)
+        Ok(First::Waits(before))
     }
 
     /// Waits in the queue.
     fn wait(self: &Arc<Leases>, waiter: &Arc<Waiter>, before: Option<Error>) -> Result<Granted> {
         self.enter(waiter, true, before);
-        let waited = waiter.call.wait(Instant::NEVER, || waiter.take());
+        let waited = loop {
+            let waited = waiter.call.wait(Instant::now().after(AGAIN), || waiter.take());
+            if !matches!(waited, Waited::Late) || waiter.call.deadline().has_passed() {
+                break waited;
+            }
+            // Where a thread could not be started before.
+            self.muster();
+        };
         let status = match waited {
             Waited::Ready(outcome) => {
                 self.waiting.leave(waiter);
@@ -112,25 +133,27 @@ impl Leases {
         self.waiting.leave(waiter);
         self.muster();
         let error = match (status, seen) {
-            (Status::TimedOut, Ok(())) => {
+            (Status::TimedOut, Ok(())) if !waiter.request.one_try => {
                 self.stats.count(Counter::TimeOuts);
                 Error::new(Status::TimedOut, "timed out: someone else has the lock")
             }
-            (Status::TimedOut, Err(error)) => {
-                let text = "no answer from the server in time";
-                unavailable(error.unwrap_or_else(|| Error::new(Status::Unavailable, text)))
-            }
+            (Status::TimedOut, Err(Some(error))) => unavailable(error),
             (status, _) => ended(status),
         };
         Left { error, was_waiting, outcome }
     }
 
     /// One try: NOT_ACQUIRED if someone else has it.
-    pub(crate) fn try_now(&self, call: &Arc<Call>, request: &Request) -> Result<Granted> {
+    pub(crate) fn try_now(
+        &self,
+        call: &Arc<Call>,
+        request: &Request,
+        probes: bool,
+    ) -> Result<Granted> {
         let mut backoff = Backoff::new();
         let mut unready = 0;
         loop {
-            let (held, error) = match self.attempt(call, call.deadline(), request, false) {
+            let (held, error) = match self.attempt(call, call.deadline(), request, false, probes) {
                 Tried::Granted(granted) => return Ok(granted),
                 Tried::Failed(error) => return Err(error),
                 Tried::Ended(status) => return Err(ended(status)),
@@ -160,13 +183,14 @@ impl Leases {
     }
 
     /// One attempt, on one of the pool's sessions. A `fair` one leaves a free
-    /// lease to those who stand at its gate.
+    /// lease to those who stand at its gate; one that `probes` waits for no row.
     pub(super) fn attempt(
         &self,
         call: &Arc<Call>,
         until: Instant,
         request: &Request,
         fair: bool,
+        probes: bool,
     ) -> Tried {
         let mut session = match self.pool.take(call) {
             Ok(session) => session,
@@ -179,11 +203,18 @@ impl Leases {
             }
         };
         let gate = (fair && self.waiting.has_gates()).then(|| Gate::new(&self.row(&request.key)));
-        let attempt = Attempt { call, until, request, behind: gate.as_ref(), at: None };
+        let attempt = Attempt { call, until, request, behind: gate.as_ref(), probes, at: None };
         let sent = self.send(&mut session, &attempt);
         let was_outdated = self.give_session_back(call, session, sent.failure());
         self.conclude(&attempt, sent, was_outdated)
     }
+}
+
+/// How the try before a wait ended.
+pub(crate) enum First {
+    Granted(Granted),
+    /// It has to wait, with what went wrong, if something did.
+    Waits(Option<Error>),
 }
 
 /// How a waiter left.

@@ -32,6 +32,9 @@ pub(super) struct Attempt<'a> {
     pub(super) request: &'a Request,
     /// Leaves a free lease to those who stand at this gate.
     pub(super) behind: Option<&'a Gate>,
+    /// Asks first whether a transaction has the row locked: for who must not be
+    /// held up by it, as MySQL would for a second.
+    pub(super) probes: bool,
     /// This session is the first at this gate, and leaves it with the grant.
     pub(super) at: Option<&'a Gate>,
 }
@@ -138,6 +141,9 @@ impl Leases {
         {
             return Ok(Answer::Queued);
         }
+        if attempt.probes && !session.server.is_mariadb {
+            session.query(call, &row.look_if_locked())?;
+        }
         loop {
             let owner = owner_of(request, hold);
             let grant = self.grant(request, &owner, hold, give_up_us);
@@ -169,6 +175,9 @@ impl Leases {
                 (_, QUEUED) => return Ok(Answer::Queued),
                 (_, left_us) => {
                     let held = self.join(session, call, &row, &grant, request, left_us)?;
+                    if matches!(held, Answer::Granted(_)) {
+                        leave_gate(session, attempt);
+                    }
                     if left_us < STEPPED || !matches!(held, Answer::Held(_)) {
                         return Ok(held);
                     }

@@ -21,8 +21,9 @@ impl Leases {
     /// Starts the threads for which there is work.
     pub(crate) fn muster(self: &Arc<Leases>) {
         let settings = &self.connector.settings;
-        let (standers, runners, watcher) =
-            self.waiting.muster(settings.max_waiting_connections, settings.max_connections);
+        let (standers, runners, watcher) = self
+            .waiting
+            .muster(settings.max_waiting_connections, settings.max_connections.div_ceil(2));
         for _ in 0..standers {
             self.start("dlease-gate", Leases::stand_for_keys, |state| &mut state.standers);
         }
@@ -64,8 +65,6 @@ impl Leases {
                 self.waiting.stood(&stand, Instant::now().after(IDLE));
             }
         }
-        // Before the server ends them for their silence.
-        self.gates.flush();
     }
 
     fn keep_watch(self: &Arc<Leases>) {
@@ -76,12 +75,19 @@ impl Leases {
 
     fn run_errands(self: &Arc<Leases>) {
         while let Some(errand) = self.waiting.next_errand(Instant::now().after(IDLE)) {
+            let key = match &errand {
+                Errand::Try(key) => Some(key.clone()),
+                Errand::Run(_) => None,
+            };
             let running = AssertUnwindSafe(|| match errand {
                 Errand::Try(key) => self.try_for_head(&key),
                 Errand::Run(run) => run(),
             });
             if panic::catch_unwind(running).is_err() {
                 self.stats.count(Counter::Panics);
+                if let Some(key) = key {
+                    self.waiting.tried(&key);
+                }
             }
         }
     }
@@ -94,14 +100,21 @@ impl Leases {
             // Those at the gate come first, unless they let the lease lie.
             let fair = !head.request.unfair && !self.waiting.is_overtaken(key);
             let until = head.call.deadline();
-            match self.attempt(begun.as_ref(), until, &head.request, fair) {
+            match self.attempt(begun.as_ref(), until, &head.request, fair, true) {
                 Tried::Granted(granted) => {
                     self.serve(&head, granted);
                     break;
                 }
                 Tried::Failed(error) => {
-                    let _ = head.deliver(Err(error));
-                    self.waiting.served(&head);
+                    let told = match error.status() {
+                        // It concerns them all.
+                        Status::Config => self.waiting.all(key),
+                        _ => vec![Arc::clone(&head)],
+                    };
+                    for waiter in told {
+                        let _ = waiter.deliver(Err(error.clone()));
+                        self.waiting.served(&waiter);
+                    }
                     continue;
                 }
                 Tried::Ended(status) => {

@@ -60,8 +60,14 @@ impl Leases {
         };
         let hold = random::id();
         let request: &Request = &next.request;
-        let attempt =
-            Attempt { call, until: next.call.deadline(), request, behind: None, at: None };
+        let attempt = Attempt {
+            call,
+            until: next.call.deadline(),
+            request,
+            behind: None,
+            probes: false,
+            at: None,
+        };
         let sent = Instant::now();
         let answer = session.give_up(call, attempt.until).and_then(|give_up_us| {
             let owner = owner_of(request, &hold);

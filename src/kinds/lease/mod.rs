@@ -1,7 +1,7 @@
 //! The lease kind: acquire, renew and release against the row, with every
 //! answer that a server or a broken connection can give.
 
-mod acquire;
+pub(crate) mod acquire;
 mod attempt;
 mod crew;
 pub(crate) mod hand_over;
@@ -229,9 +229,9 @@ pub(crate) fn not_held() -> Error {
 
 /// The error of a call that was ended from outside.
 pub(crate) fn ended(status: Status) -> Error {
-    let text = match status {
-        Status::Cancelled => "the call was cancelled",
-        _ => "the client is closed",
-    };
-    Error::new(status, text)
+    match status {
+        Status::Cancelled => Error::new(status, "the call was cancelled"),
+        Status::TimedOut => Error::new(Status::Unavailable, "no answer from the server in time"),
+        _ => Error::new(status, "the client is closed"),
+    }
 }

@@ -66,9 +66,17 @@ impl Leases {
             Ok(mut session) => {
                 stand.at(call, &session);
                 let end = self.stand_with(&mut session, call, stand);
-                self.nobody_calls_off(call, stand);
+                if !matches!(end, End::Granted(..)) {
+                    self.nobody_calls_off(&mut session, call, stand);
+                }
                 match end {
                     End::Granted(waiter, granted, has_bell) => {
+                        // A late KILL QUERY would end what the session does next.
+                        let called_off = stand.callers.load(Ordering::SeqCst) > 0;
+                        let has_bell = has_bell && !called_off;
+                        if called_off {
+                            session.mark_broken();
+                        }
                         self.granted(session, call, &waiter, granted, has_bell);
                     }
                     End::Over => self.leave_everything(session, call),
@@ -107,6 +115,9 @@ impl Leases {
             Ok(rows) => Duration::from_micros(crate::session::number(&rows, 0)),
             Err(failure) => return failed(failure),
         };
+        if !left.is_zero() {
+            self.waiting.saw_held(&stand.key);
+        }
         if !left.is_zero() || Instant::now().since(came) > QUEUED {
             self.waiting.saw_others(&stand.key);
         }
@@ -131,6 +142,7 @@ impl Leases {
                 until: head.call.deadline(),
                 request: &head.request,
                 behind: None,
+                probes: false,
                 at: Some(&gate),
             };
             let sent = self.send(session, &attempt);
@@ -147,7 +159,10 @@ impl Leases {
                 Tried::Failed(error) => return End::Failed(error),
                 Tried::Ended(_) => return End::Over,
                 Tried::Unready(error) if is_lost => return End::Failed(error),
-                Tried::Unready(_) | Tried::Queued => {}
+                Tried::Unready(_) | Tried::Queued => {
+                    let _ = call.wait(Instant::now().after(blocked), || None::<()>);
+                    blocked = (blocked * 2).min(LONGEST_BLOCKED);
+                }
                 Tried::Blocked(error) if is_lost => return End::Failed(error),
                 Tried::Blocked(_) => {
                     self.waiting.saw_held(&stand.key);
@@ -194,10 +209,11 @@ impl Leases {
 
     /// Nobody waits any more, or the client is being closed.
     fn is_over(&self, stand: &Stand) -> bool {
+        // Before the look: who leaves after it is seen by the next wait.
+        stand.resume();
         if self.waiting.is_dismissed() || self.waiting.head(&stand.key).is_none() {
             return true;
         }
-        stand.resume();
         stand.place().is_some_and(|place| place.call.interruption().is_some())
     }
 
@@ -224,7 +240,7 @@ impl Leases {
 
     /// Hands a lease to the waiter for whom it was taken; one that has left
     /// meanwhile gets nothing, and the lease is released.
-    pub(super) fn serve(self: &Arc<Leases>, waiter: &Arc<Waiter>, granted: Granted) {
+    pub(crate) fn serve(self: &Arc<Leases>, waiter: &Arc<Waiter>, granted: Granted) {
         self.waiting.served(waiter);
         if let Err(Ok(granted)) = waiter.deliver(Ok(granted)) {
             self.give_up(&waiter.request, &granted);
@@ -246,9 +262,12 @@ impl Leases {
 
     /// Before the session serves anybody else: a late KILL QUERY would end what
     /// it does for them.
-    fn nobody_calls_off(&self, call: &Arc<Call>, stand: &Stand) {
+    fn nobody_calls_off(&self, session: &mut Session, call: &Arc<Call>, stand: &Stand) {
         let none = || (stand.callers.load(Ordering::SeqCst) == 0).then_some(());
-        let _ = call.wait(Instant::now().after(self.connector.settings.io_timeout), none);
+        let until = Instant::now().after(self.connector.settings.io_timeout);
+        if !matches!(call.wait(until, none), Waited::Ready(())) {
+            session.mark_broken();
+        }
     }
 
     /// There is no gate here: found out once, and rows are watched instead.

@@ -20,7 +20,10 @@ use crate::sys::clock::Instant;
 use crate::wait::queue::Stand;
 
 /// How long the thread stays when there is nothing to do.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_millis(1_200);
+/// How long a session that could wait is kept for the next one: less than the
+/// time after which the server ends it.
+const SPARE: Duration = Duration::from_secs(1);
 /// How long those who stand at the server may take to leave it.
 const GOODBYE: Duration = Duration::from_millis(200);
 /// How long a bell's session may take to answer.
@@ -39,8 +42,10 @@ impl Leases {
             if !round.keys.is_empty() {
                 self.look_at(&round.keys);
             }
+            self.gates.trim(SPARE);
             self.muster();
         }
+        self.gates.trim(Duration::ZERO);
     }
 
     /// Ends what a session waits for. Where it cannot be reached by its number,
@@ -117,14 +122,15 @@ impl Leases {
                     self.waiting.looked(key, left);
                 }
             }
-            Err((error, is_lost)) => self.cannot_look(keys, &error, is_lost),
+            Err(refused) => self.cannot_look(keys, &refused),
         }
     }
 
     /// Told to those who wait, and tried again later. A server of which nothing
     /// is heard has no place for those who stand there, either.
-    fn cannot_look(&self, keys: &[Key], error: &Error, is_lost: bool) {
-        let hopeless = is_final(error) && error.status() != Status::Server;
+    fn cannot_look(&self, keys: &[Key], refused: &CannotLook) {
+        let CannotLook { error, is_lost, was_outdated } = refused;
+        let hopeless = is_final(error) && error.status() != Status::Server && !was_outdated;
         for key in keys {
             if hopeless {
                 for waiter in self.waiting.all(key) {
@@ -135,7 +141,7 @@ impl Leases {
             }
             self.waiting.watch_later(key);
         }
-        if is_lost && error.server_errno() == 0 {
+        if *is_lost && error.server_errno() == 0 {
             for stand in self.waiting.standing() {
                 if let Some(place) = stand.place() {
                     place.call.cut();
@@ -144,26 +150,37 @@ impl Leases {
         }
     }
 
-    /// Runs a statement on one of the pool's sessions. True with the error: its
-    /// connection was lost.
+    /// Runs a statement on one of the pool's sessions.
     fn with_session<T>(
         &self,
         call: &Arc<Call>,
         run: impl FnOnce(&mut Session) -> Result<T, Failure>,
-    ) -> Result<T, (Error, bool)> {
-        let mut session = self.pool.take(call).map_err(|none| match none {
-            NoSession::Failed(error) | NoSession::Late(error) => (error, false),
-            NoSession::Interrupted(status) => (ended(status), false),
+    ) -> Result<T, CannotLook> {
+        let mut session = self.pool.take(call).map_err(|none| {
+            let error = match none {
+                NoSession::Failed(error) | NoSession::Late(error) => error,
+                NoSession::Interrupted(status) => ended(status),
+            };
+            CannotLook { error, is_lost: false, was_outdated: false }
         })?;
         let answer = run(&mut session);
-        self.give_session_back(call, session, answer.as_ref().err());
+        let was_outdated = self.give_session_back(call, session, answer.as_ref().err());
         answer.map_err(|failure| {
             let is_lost = matches!(failure, Failure::Lost(_));
-            (failure.refusal().error("wait"), is_lost)
+            CannotLook { error: failure.refusal().error("wait"), is_lost, was_outdated }
         })
     }
 
     fn soon(&self) -> Instant {
         Instant::now().after(self.connector.settings.io_timeout)
     }
+}
+
+/// Why a statement of the watcher's was not done.
+struct CannotLook {
+    error: Error,
+    /// Its connection was lost.
+    is_lost: bool,
+    /// Another session may answer otherwise.
+    was_outdated: bool,
 }

@@ -101,6 +101,13 @@ class _Waiters:
                 future.get_loop().call_soon_threadsafe(_set, future, (grant, _CLOSED))
         self._unwatch()
 
+    def finish(self) -> None:
+        """Tells those whose outcome went with the client."""
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not (future.done() or future.get_loop().is_closed()):
+                future.get_loop().call_soon_threadsafe(_set, future, (_ffi.Grant(), _CLOSED))
+
     def is_forked(self) -> bool:
         """Whether this is a child of the process that opened the client, and
         shares the descriptors of its loop with it."""
@@ -217,8 +224,11 @@ class Client:
         nothing."""
         self._waiters.end()
         # Not in the executor, whose threads may all be at a silent server.
-        await _to_its_end(asyncio.ensure_future(asyncio.to_thread(self._client.close)))
-        self._executor.shutdown(wait=False)
+        try:
+            await _to_its_end(asyncio.ensure_future(asyncio.to_thread(self._client.close)))
+        finally:
+            self._waiters.finish()
+            self._executor.shutdown(wait=False)
 
     async def _run(self, call: Callable[[], T]) -> T:
         """Runs a call in one of the client's own threads, to its end: a cancel
