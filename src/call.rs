@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::error::Status;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Timer};
 use crate::sys::clock::Instant;
 use crate::sys::socket;
 
@@ -145,6 +145,7 @@ impl Call {
         until: Instant,
         mut look: impl FnMut() -> Option<T>,
     ) -> Waited<T> {
+        let timer = Timer::at(until);
         let mut state = self.state.lock();
         loop {
             // Looked at first: what has been handed to this call is taken
@@ -155,10 +156,10 @@ impl Call {
             if let Some(why) = state.interrupted {
                 return Waited::Interrupted(why);
             }
-            if until.has_passed() {
+            if timer.has_fired() {
                 return Waited::Late;
             }
-            state = self.bell.wait_until(state, until);
+            state = self.bell.sleep(state, timer);
         }
     }
 

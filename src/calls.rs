@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::error::Status;
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Condvar, Mutex, Timer};
 use crate::sys::clock::Instant;
 use crate::sys::thread;
 
@@ -97,9 +97,10 @@ impl Calls {
 
     /// Waits for the watchdog to end.
     pub(crate) fn join(&self, deadline: Instant) {
+        let timer = Timer::at(deadline);
         let mut state = self.state.lock();
-        while state.watched && !deadline.has_passed() {
-            state = self.bell.wait_until(state, deadline);
+        while state.watched && !timer.has_fired() {
+            state = self.bell.sleep(state, timer);
         }
     }
 
@@ -131,7 +132,7 @@ impl Calls {
                 self.bell.wake_all();
                 return;
             }
-            state = self.bell.wait_until(state, now.after(TICK));
+            state = self.bell.sleep(state, Timer::at(now.after(TICK)));
         }
     }
 }

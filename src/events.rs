@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use crate::error::{Error, Result, Status};
 use crate::lock::Lock;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Timer};
 use crate::sys::clock::Instant;
 use crate::sys::event_fd::EventFd;
 
@@ -71,6 +71,7 @@ impl Events {
 
     /// The next event; `None` if there is none until the deadline.
     pub(crate) fn next(&self, deadline: Instant) -> Result<Option<Event>> {
+        let timer = Timer::at(deadline);
         let mut state = self.state.lock();
         loop {
             if let Some(event) = state.queue.pop_front() {
@@ -85,10 +86,10 @@ impl Events {
             if state.closed {
                 return Err(Error::new(Status::Closed, "the client is closed"));
             }
-            if deadline.has_passed() {
+            if timer.has_fired() {
                 return Ok(None);
             }
-            state = self.bell.wait_until(state, deadline);
+            state = self.bell.sleep(state, timer);
         }
     }
 

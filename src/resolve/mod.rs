@@ -23,7 +23,7 @@ use crate::session::Session;
 use crate::session::connect::Connector;
 use crate::session::pool::{Closing, Pool};
 use crate::session::server::Server;
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Condvar, Mutex, Timer};
 use crate::sys::clock::Instant;
 use crate::sys::thread;
 
@@ -189,8 +189,9 @@ impl Resolver {
         let mut state = self.state.lock();
         state.stop_at = Some(stop_at);
         self.bell.wake_all();
-        while state.running && !stop_at.has_passed() {
-            state = self.bell.wait_until(state, stop_at);
+        let timer = Timer::at(stop_at);
+        while state.running && !timer.has_fired() {
+            state = self.bell.sleep(state, timer);
         }
         state.jobs.clear();
         if let Some(call) = &state.current {
@@ -239,7 +240,7 @@ impl Resolver {
             if let Some(job) = state.next_job() {
                 return Some(job);
             }
-            state = self.bell.wait_until(state, idle_until);
+            state = self.bell.sleep(state, Timer::at(idle_until));
         }
     }
 
@@ -255,9 +256,10 @@ impl Resolver {
 
     /// Lets time pass, but for closing.
     fn rest(&self, until: Instant) {
+        let timer = Timer::at(until);
         let mut state = self.state.lock();
-        while state.stop_at.is_none() && !until.has_passed() {
-            state = self.bell.wait_until(state, until);
+        while state.stop_at.is_none() && !timer.has_fired() {
+            state = self.bell.sleep(state, timer);
         }
     }
 }

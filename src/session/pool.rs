@@ -10,7 +10,7 @@ use super::Session;
 use super::connect::Connector;
 use crate::call::{Call, Waited};
 use crate::error::{Error, Result, Status};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Timer};
 use crate::sys::clock::Instant;
 use crate::sys::thread;
 
@@ -318,8 +318,9 @@ impl Pool {
     /// system is left to itself: it finds the pool closed when it returns.
     pub(crate) fn join(&self, deadline: Instant) {
         let mut state = self.state.lock();
-        while state.connecting > 0 && !deadline.has_passed() {
-            state = self.ended.wait_until(state, deadline);
+        let timer = Timer::at(deadline);
+        while state.connecting > 0 && !timer.has_fired() {
+            state = self.ended.sleep(state, timer);
         }
     }
 }

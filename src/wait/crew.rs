@@ -8,7 +8,7 @@ use super::queue::{Stand, Work};
 use super::{Errand, State, Waiting};
 use crate::key::Key;
 use crate::session::Session;
-use crate::sync::Arc;
+use crate::sync::{Arc, Timer};
 use crate::sys::clock::Instant;
 
 /// How often it is looked whether somebody has left.
@@ -64,15 +64,16 @@ impl Waiting {
     /// The next errand; `None` when a runner has had nothing to do for a while.
     pub(crate) fn next_errand(&self, idle_until: Instant) -> Option<Errand> {
         let mut state = self.state.lock();
+        let idle = Timer::at(idle_until);
         state.runners.idle += 1;
         loop {
             let errand = if state.closed { None } else { state.errands.pop_front() };
-            if errand.is_some() || state.closed || idle_until.has_passed() {
+            if errand.is_some() || state.closed || idle.has_fired() {
                 state.runners.leave(errand.is_none());
                 self.ended.wake_all();
                 return errand;
             }
-            state = self.to_run.wait_until(state, idle_until);
+            state = self.to_run.sleep(state, idle);
         }
     }
 
@@ -80,16 +81,17 @@ impl Waiting {
     /// for a while.
     pub(crate) fn next_to_stand(&self, idle_until: Instant, most: usize) -> Option<Place> {
         let mut state = self.state.lock();
+        let idle = Timer::at(idle_until);
         state.standers.idle += 1;
         loop {
             let place = state.next_to_stand(most);
-            if place.is_some() || state.closed || idle_until.has_passed() {
+            if place.is_some() || state.closed || idle.has_fired() {
                 state.standers.leave(place.is_none());
                 self.ended.wake_all();
                 return place;
             }
-            let until = idle_until.min(state.stand_from());
-            state = self.to_stand.wait_until(state, until);
+            let timer = idle.or(state.stand_from());
+            state = self.to_stand.sleep(state, timer);
         }
     }
 
@@ -112,18 +114,19 @@ impl Waiting {
     /// Waits until nobody stands.
     pub(crate) fn wait_for_standers(&self, deadline: Instant) {
         let mut state = self.lock();
-        while state.standers.all > state.standers.idle && !deadline.has_passed() {
-            state = self.ended.wait_until(state, deadline.min(Instant::now().after(A_MOMENT)));
+        let timer = Timer::at(deadline);
+        while state.standers.all > state.standers.idle && !timer.has_fired() {
+            state = self.ended.sleep(state, timer.or(Instant::now().after(A_MOMENT)));
         }
     }
 
     /// Waits for the threads to end.
     pub(crate) fn join(&self, deadline: Instant) {
+        let timer = Timer::at(deadline);
         let mut state = self.state.lock();
-        while state.standers.all + state.runners.all + state.watchers.all > 0
-            && !deadline.has_passed()
+        while state.standers.all + state.runners.all + state.watchers.all > 0 && !timer.has_fired()
         {
-            state = self.ended.wait_until(state, deadline);
+            state = self.ended.sleep(state, timer);
         }
     }
 

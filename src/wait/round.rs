@@ -8,7 +8,7 @@ use super::queue::{Stand, Work};
 use super::{Errand, State, Waiting, pace};
 use crate::key::Key;
 use crate::session::Session;
-use crate::sync::Arc;
+use crate::sync::{Arc, Timer};
 use crate::sys::clock::Instant;
 
 /// One look takes keys of so many bytes; the others come with the next.
@@ -36,7 +36,7 @@ impl Waiting {
     /// Waits until there is something to do; `None` when the watcher has had
     /// nothing for a while.
     pub(crate) fn next_round(&self, idle: Duration) -> Option<Round> {
-        let mut idle_until = Instant::now().after(idle);
+        let mut is_idle = Timer::at(Instant::now().after(idle));
         let mut state = self.lock();
         loop {
             let round = state.round();
@@ -44,16 +44,16 @@ impl Waiting {
                 return Some(round);
             }
             if !state.queues.is_empty() {
-                idle_until = Instant::now().after(idle);
+                is_idle = Timer::at(Instant::now().after(idle));
             }
-            if state.closed || idle_until.has_passed() {
+            if state.closed || is_idle.has_fired() {
                 state.watchers.all -= 1;
                 self.ended.wake_all();
                 return None;
             }
-            let until = state.next_due().min(idle_until);
-            state.watcher_wakes = Some(until);
-            state = self.to_watch.wait_until(state, until);
+            let due = state.next_due();
+            state.watcher_wakes = Some(due);
+            state = self.to_watch.sleep(state, is_idle.or(due));
             state.watcher_wakes = None;
         }
     }
