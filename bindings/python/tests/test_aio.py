@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Coroutine
 
 import dlease
@@ -201,8 +202,11 @@ def test_ctrl_c_ends_a_loop_that_waits_and_leaves_nothing_held(url: str, key: st
         held = client.lock(key, ttl=60)
         held.acquire()
         process = program(f"""
-            import asyncio, time
+            import asyncio, signal, time
             from dlease import aio
+
+            # Whoever started the tests may have had it ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
             async def main():
                 async with aio.Client({url!r}) as client:
@@ -307,12 +311,13 @@ def test_a_busy_executor_of_the_loop_delays_no_release(url: str, key: str) -> No
     async def test() -> None:
         async with aio.Client(url) as client:
             loop = asyncio.get_running_loop()
-            busy = [loop.run_in_executor(None, time.sleep, 2) for _ in range(64)]
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            busy = loop.run_in_executor(None, time.sleep, 2)
             start = time.monotonic()
             async with client.lock(key) as lock:
                 await lock.renew()
             assert time.monotonic() - start < 1
-            del busy
+            await busy
 
     run(test)
 
