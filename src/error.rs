@@ -110,6 +110,12 @@ impl Error {
         self
     }
 
+    /// UNAVAILABLE, with what the server said: what was retried in vain.
+    pub(crate) fn into_unavailable(mut self) -> Error {
+        self.status = Status::Unavailable;
+        self.retriable()
+    }
+
     pub(crate) fn retriable(mut self) -> Error {
         self.is_retriable = true;
         self

@@ -183,16 +183,18 @@ impl Shared {
     /// What an acquire has to do before it may wait, in a thread of the client's.
     fn run_async(self: &Arc<Shared>, waiter: &Arc<Waiter>, tag: u64) {
         match self.join(&waiter.call, &waiter.request) {
-            Ok(None) if !waiter.request.one_try => match self.leases.first_try(waiter, true) {
-                Ok(First::Waits(before)) => self.leases.enter(waiter, true, before),
-                Ok(First::Granted(granted)) => self.leases.serve(waiter, granted),
-                // Told by whoever ended it, if somebody did.
-                Err(error) => drop(waiter.deliver(Err(error))),
-            },
             Ok(None) => {
-                let outcome = self.leases.try_now(&waiter.call, &waiter.request, true);
-                if let Err(Ok(granted)) = waiter.deliver(outcome) {
-                    self.leases.give_up(&waiter.request, &granted);
+                let tried = match waiter.request.one_try {
+                    true => {
+                        self.leases.try_now(&waiter.call, &waiter.request, true).map(First::Granted)
+                    }
+                    false => self.leases.first_try(waiter, true),
+                };
+                match tried {
+                    Ok(First::Waits(before)) => self.leases.enter(waiter, true, before),
+                    Ok(First::Granted(granted)) => self.leases.serve(waiter, granted),
+                    // Told by whoever ended it, if somebody did.
+                    Err(error) => drop(waiter.deliver(Err(error))),
                 }
             }
             joined => {

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mysql::consts::{CapabilityFlags, StatusFlags};
 use mysql::prelude::Queryable;
@@ -28,7 +29,9 @@ use crate::url::{Target, Tls};
 
 /// After how many seconds of silence the server ends a session that waits: for
 /// so long a stopped process may keep the others waiting.
-pub(crate) const WAITING_IDLE_S: u32 = 2;
+const WAITING_IDLE_S: u32 = 2;
+/// How often such a session says something, to be kept: well within that.
+pub(crate) const KEEP_UP: Duration = Duration::from_millis(600);
 
 /// What every session of a client is opened with.
 #[derive(Debug)]

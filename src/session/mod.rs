@@ -11,8 +11,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use mysql::Conn;
 use mysql::prelude::Queryable;
+use mysql::{Conn, QueryResult, Text};
 
 use crate::call::Call;
 use crate::sql;
@@ -81,22 +81,16 @@ impl Session {
     /// Runs several statements that return no rows, in one packet, and gives the
     /// answer of the first. The first that fails is the last that was run.
     pub(crate) fn execute_first(&mut self, call: &Call, sql: &str) -> Result<Done, Failure> {
-        let mut rest = true;
+        let mut rest = Ok(());
         let first = self.run(call, |conn| {
             let mut results = conn.query_iter(sql)?;
             let insert_id = results.last_insert_id().unwrap_or(0);
             let first = Done { rows: results.affected_rows(), insert_id };
-            while let Some(result) = results.iter() {
-                for row in result {
-                    rest &= row.is_ok();
-                }
-                if !rest {
-                    break;
-                }
-            }
+            rest = drain(&mut results);
             Ok(first)
         });
-        self.broken |= !rest;
+        // The first is done, whatever became of those behind it.
+        self.broken |= rest.is_err();
         first
     }
 
@@ -112,15 +106,7 @@ impl Session {
     /// Runs several statements that return no rows, in one packet. The first
     /// that fails is the last that was run.
     pub(crate) fn execute_all(&mut self, call: &Call, sql: &str) -> Result<(), Failure> {
-        self.run(call, |conn| {
-            let mut results = conn.query_iter(sql)?;
-            while let Some(result) = results.iter() {
-                for row in result {
-                    row?;
-                }
-            }
-            Ok(())
-        })
+        self.run(call, |conn| drain(&mut conn.query_iter(sql)?))
     }
 
     /// Runs one query and returns its rows.
@@ -238,6 +224,16 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("id", &self.id).field("broken", &self.broken).finish()
     }
+}
+
+/// Reads all that a packet of several statements answers.
+fn drain(results: &mut QueryResult<'_, '_, '_, Text>) -> mysql::Result<()> {
+    while let Some(result) = results.iter() {
+        for row in result {
+            row?;
+        }
+    }
+    Ok(())
 }
 
 /// A time-out, rounded up to a multiple of 40 ms.

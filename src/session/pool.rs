@@ -297,11 +297,7 @@ impl Pool {
     /// Closes every idle session: what was found out when they were opened is
     /// no longer true.
     pub(crate) fn flush(&self) {
-        let mut state = self.state.lock();
-        let idle = std::mem::take(&mut state.idle);
-        state.open -= idle.len();
-        drop(state);
-        drop(idle);
+        self.trim(Duration::ZERO);
     }
 
     /// Closes what is idle and refuses everybody from now on; what is lent is

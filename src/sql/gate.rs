@@ -3,11 +3,11 @@
 //! can wait touches a table: one that does holds a metadata lock meanwhile, and
 //! an ALTER behind it would stop everyone.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::hex_digits;
 use super::lease::Row;
 
 /// The names of one key's locks: 37 characters of lower-case ASCII, which both
@@ -31,11 +31,7 @@ impl Gate {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let mut digits = String::with_capacity(32);
-        for byte in &hash.finalize()[..16] {
-            // Writing to a String cannot fail.
-            let _ = write!(digits, "{byte:02x}");
-        }
+        let digits = hex_digits(&hash.finalize()[..16]);
         Gate { gate: format!("dl_g_{digits}"), bell: format!("dl_b_{digits}") }
     }
 

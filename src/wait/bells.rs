@@ -2,17 +2,12 @@
 //! session of its own, which waits for nothing and says something now and then,
 //! so that the server keeps it.
 
-use std::time::Duration;
-
 use super::Waiting;
 use super::queue::Queue;
 use crate::key::Key;
 use crate::session::Session;
+use crate::session::connect::KEEP_UP;
 use crate::sys::clock::Instant;
-
-/// How often the session of a bell says something: well within the time after
-/// which the server ends it.
-pub(super) const KEEP_UP: Duration = Duration::from_millis(600);
 
 /// A key's bell.
 pub(super) enum Bell {
@@ -38,11 +33,6 @@ pub(super) enum Bell {
 impl Bell {
     pub(super) fn is_none(&self) -> bool {
         matches!(self, Bell::None)
-    }
-
-    /// True if its session is one of those that are bounded.
-    pub(super) fn takes_a_place(&self) -> bool {
-        !self.is_none()
     }
 
     /// When it needs something.
@@ -112,7 +102,7 @@ impl Waiting {
 
     /// The watcher is done with a bell's session: it is kept again, or comes
     /// back, to be rung or given up.
-    pub(super) fn bell_back(&self, key: &Key, session: Session) -> Option<Session> {
+    pub(crate) fn kept_up(&self, key: &Key, session: Session) -> Option<Session> {
         let mut state = self.lock();
         let queue = state.queues.get_mut(key);
         match queue.map(|queue| &mut queue.bell) {

@@ -1,8 +1,6 @@
 //! What the client's threads that work for those who wait find to do next, and
 //! how many of them there are.
 
-use std::time::Duration;
-
 use super::bells::Bell;
 use super::queue::{Stand, Work};
 use super::{Errand, State, Waiting};
@@ -10,9 +8,6 @@ use crate::key::Key;
 use crate::session::Session;
 use crate::sync::{Arc, Timer};
 use crate::sys::clock::Instant;
-
-/// How often it is looked whether somebody has left.
-const A_MOMENT: Duration = Duration::from_millis(2);
 
 /// The threads that do one sort of work.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +78,7 @@ impl Waiting {
         let mut state = self.state.lock();
         let idle = Timer::at(idle_until);
         state.standers.idle += 1;
+        self.ended.wake_all();
         loop {
             let place = state.next_to_stand(most);
             if place.is_some() || state.closed || idle.has_fired() {
@@ -103,9 +99,7 @@ impl Waiting {
             queue.work = Work::None;
             queue.stand_from = from;
             queue.is_urgent = false;
-            if !queue.is_empty() {
-                state.want_stander(&stand.key);
-            }
+            state.want_stander(&stand.key);
         }
         state.tidy(&stand.key);
         self.wake_who_is_wanted(&state, Some(&stand.key));
@@ -116,7 +110,7 @@ impl Waiting {
         let mut state = self.lock();
         let timer = Timer::at(deadline);
         while state.standers.all > state.standers.idle && !timer.has_fired() {
-            state = self.ended.sleep(state, timer.or(Instant::now().after(A_MOMENT)));
+            state = self.ended.sleep(state, timer);
         }
     }
 
@@ -150,31 +144,28 @@ impl State {
             queue.is_some_and(|q| !q.is_empty() && matches!(q.work, Work::ToStand))
         };
         self.to_stand.retain(is_wanted);
-        let bells = self.queues.values().filter(|queue| queue.bell.takes_a_place()).count();
+        let bells = self.queues.values().filter(|queue| !queue.bell.is_none()).count();
         let standing = self.standers.all - self.standers.idle;
+        if standing >= most {
+            return None;
+        }
+        let is_full = bells + standing >= most;
         for place in 0..self.to_stand.len() {
-            let key = &self.to_stand[place];
-            let queue = self.queues.get_mut(key);
-            match queue {
-                Some(queue) if !queue.is_empty() => {
-                    if standing >= most || !queue.stand_from.has_passed() {
-                        continue;
-                    }
-                    let key = key.clone();
-                    let bell = if bells + standing < most { None } else { self.oldest_bell(&key) };
-                    if bells + standing >= most && bell.is_none() {
-                        continue;
-                    }
-                    let stand = Arc::new(Stand::new(key.clone()));
-                    if let Some(queue) = self.queues.get_mut(&key) {
-                        queue.work = Work::Standing(Arc::clone(&stand));
-                        queue.look_later();
-                    }
-                    self.to_stand.remove(place);
-                    return Some(Place { stand, bell });
-                }
-                _ => {}
+            let key = self.to_stand[place].clone();
+            if !self.queues.get(&key).is_some_and(|queue| queue.stand_from.has_passed()) {
+                continue;
             }
+            let bell = if is_full { self.oldest_bell(&key) } else { None };
+            if is_full && bell.is_none() {
+                continue;
+            }
+            let stand = Arc::new(Stand::new(key.clone()));
+            if let Some(queue) = self.queues.get_mut(&key) {
+                queue.work = Work::Standing(Arc::clone(&stand));
+                queue.look_later();
+            }
+            self.to_stand.remove(place);
+            return Some(Place { stand, bell });
         }
         None
     }

@@ -39,7 +39,7 @@ pub(crate) enum Errand {
 pub(crate) struct Waiting {
     state: Mutex<State>,
     /// Rung when there is something to do, for each sort of thread, and when a
-    /// thread has ended.
+    /// thread has ended, or stands for nobody.
     to_stand: Condvar,
     to_run: Condvar,
     to_watch: Condvar,
@@ -276,7 +276,7 @@ impl Waiting {
         let mut state = self.state.lock();
         state.dismissed = true;
         drop(state);
-        self.standing().into_iter().filter(|stand| stand.is_over()).collect()
+        self.standing().into_iter().filter(|stand| stand.abandon()).collect()
     }
 
     /// Whether nobody is to stand any more.
@@ -347,7 +347,7 @@ impl State {
         if let Some(queue) = self.queues.get(key)
             && queue.is_empty()
             && let Work::Standing(stand) = &queue.work
-            && stand.is_over()
+            && stand.abandon()
         {
             self.call_offs.push(Arc::clone(stand));
         }

@@ -218,10 +218,14 @@ impl Queue {
         may
     }
 
+    /// When the row is to be looked at, if somebody waits for that.
+    pub(super) fn look_due(&self) -> Instant {
+        if self.is_empty() || self.trying { Instant::NEVER } else { self.due }
+    }
+
     /// When the watcher has something to do for it, a look or its bell.
     pub(super) fn next_due(&self) -> Instant {
-        let look = if self.is_empty() || self.trying { Instant::NEVER } else { self.due };
-        look.min(self.bell.due())
+        self.look_due().min(self.bell.due())
     }
 
     pub(super) fn is_overtaken(&self) -> bool {
@@ -291,7 +295,7 @@ impl Stand {
     }
 
     /// Nobody waits for the key any more. True if it has to be called off.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn abandon(&self) -> bool {
         let before = self.over.swap(true, Ordering::SeqCst);
         if let Some(place) = &*self.at.lock() {
             place.call.wake();
@@ -390,11 +394,11 @@ mod tests {
     fn nobody_begins_to_wait_in_the_server_once_all_have_left() {
         let stand = Stand::new(Key::new(b"k").unwrap());
         assert_eq!(stand.waiting(|| 1), Some(1));
-        assert!(!stand.is_over(), "it waits nowhere");
+        assert!(!stand.abandon(), "it waits nowhere");
         assert_eq!(stand.waiting(|| 1), None);
         assert!(stand.was_rung());
         stand.resume();
-        assert_eq!(stand.waiting(|| stand.is_over()), Some(true));
+        assert_eq!(stand.waiting(|| stand.abandon()), Some(true));
         assert_eq!(stand.callers.load(Ordering::SeqCst), 1);
         stand.called_off();
         assert_eq!(stand.callers.load(Ordering::SeqCst), 0);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::bells::Bell;
-use super::queue::{Stand, Work};
+use super::queue::{Queue, Stand, Work};
 use super::{Errand, State, Waiting, pace};
 use crate::key::Key;
 use crate::session::Session;
@@ -103,11 +103,6 @@ impl Waiting {
         };
         state.queues.values().filter_map(|queue| stand(&queue.work)).collect()
     }
-
-    /// What is to become of a bell's session: see [`Waiting::keep_bell`].
-    pub(crate) fn kept_up(&self, key: &Key, session: Session) -> Option<Session> {
-        self.bell_back(key, session)
-    }
 }
 
 impl State {
@@ -128,7 +123,7 @@ impl State {
                     round.bells.push((key.clone(), session, ended));
                 }
             }
-            if may_look && !queue.is_empty() && !queue.trying && queue.due <= soon {
+            if may_look && queue.look_due() <= soon {
                 is_due |= queue.due.has_passed();
                 due.push((queue.due, key));
             }
@@ -150,9 +145,9 @@ impl State {
         round
     }
 
-    pub(super) fn next_due(&self) -> Instant {
-        let looks = self.queues.values().filter(|q| !q.is_empty() && !q.trying);
-        let next_look = looks.map(|queue| queue.due).min().unwrap_or(Instant::NEVER);
+    fn next_due(&self) -> Instant {
+        let next_look = self.queues.values().map(Queue::look_due).min();
+        let next_look = next_look.unwrap_or(Instant::NEVER);
         let not_before = self.last_look.map_or(next_look, |last| last.after(pace::SHORTEST));
         let next_bell = self.queues.values().map(|queue| queue.bell.due()).min();
         next_look.max(not_before).min(next_bell.unwrap_or(Instant::NEVER))

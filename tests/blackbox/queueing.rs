@@ -12,8 +12,8 @@ use dlease::{AcquireOptions, Cancel, Client, Status};
 use crate::support::child::Child;
 use crate::support::proxy::Proxy;
 use crate::support::{
-    Other, Own, Server, at_once, each_kind_at_once, each_server, each_server_at_once, eventually,
-    long, ms, status, take, take_for, timed, try_it, unique,
+    Own, Server, at_once, each_kind_at_once, each_server, each_server_at_once, eventually, long,
+    ms, status, take, take_for, timed, try_it, unique,
 };
 
 fn wait(limit_ms: u64) -> AcquireOptions {
@@ -239,23 +239,7 @@ fn a_gate_that_a_foreign_session_keeps_delays_a_free_lock_five_seconds_at_most()
         let key = unique("foreign");
         let held = take(&one, &key);
         let mut sql = server.other();
-        let proxy = Proxy::start(server.port());
-        let looking = server.behind(&proxy).client();
-        let cancel = Cancel::new();
-        let options = wait(20_000).cancel(&cancel);
-        let name = thread::scope(|scope| {
-            let waits = scope.spawn(|| looking.acquire(&key, &options).map(drop));
-            let mut name = None;
-            eventually("it stands at the gate", || {
-                let sent = proxy.statements();
-                let text = sent.iter().find_map(|text| text.split("GET_LOCK('dl_g_").nth(1));
-                name = text.map(|digits| format!("dl_g_{}", &digits[..32]));
-                name.is_some()
-            });
-            cancel.fire();
-            assert_eq!(status(waits.join().unwrap()), Status::Cancelled);
-            name.unwrap()
-        });
+        let name = server.gate_of(&key);
         eventually("the gate is free", || {
             sql.row::<Option<u64>>(&format!("SELECT GET_LOCK('{name}', 1)")) == Some(Some(1))
         });
@@ -268,14 +252,6 @@ fn a_gate_that_a_foreign_session_keeps_delays_a_free_lock_five_seconds_at_most()
         assert!(took >= ms(1_000) && took < ms(7_000), "{took:?}");
         lock.release().unwrap();
     });
-}
-
-/// How many statements the server was sent in `time`.
-fn statements(sql: &mut Other, time: Duration) -> u64 {
-    let mut count = || sql.row::<(String, u64)>("SHOW GLOBAL STATUS LIKE 'Questions'").unwrap().1;
-    let before = count();
-    thread::sleep(time);
-    count() - before - 1
 }
 
 #[test]
@@ -300,7 +276,7 @@ fn a_thousand_waiters_cost_the_server_next_to_nothing() {
             }
             thread::sleep(ms(2_500));
             let mut sql = own.root();
-            let count = statements(&mut sql, ms(4_000)) / 4;
+            let count = sql.questions_in(ms(4_000)) / 4;
             println!("{kind}: {count} statements a second for 1000 waiters");
             assert!(count <= 50, "{count} a second");
             let (ended, took) = timed(|| cancel.fire());
@@ -331,7 +307,7 @@ fn keys_beyond_the_waiting_connections_are_watched_together() {
             }
             waiting(&waiter, 100);
             thread::sleep(ms(2_000));
-            let count = statements(&mut own.root(), ms(3_000)) / 3;
+            let count = own.root().questions_in(ms(3_000)) / 3;
             println!("{kind}: {count} statements a second for 100 keys");
             assert!(count <= 60, "{count} a second");
             assert!(waiter.stats().waiting_connections <= 2);

@@ -8,8 +8,8 @@ use dlease::{AcquireOptions, Cancel, Client, Lock, Outcome, Status};
 
 use crate::support::proxy::Proxy;
 use crate::support::{
-    Own, Server, each_kind_at_once, each_server_at_once, eventually, ms, status, take, take_for,
-    timed, try_it, unique,
+    Own, each_kind_at_once, each_server_at_once, eventually, ms, status, take, take_for, timed,
+    try_it, unique,
 };
 
 fn wait(limit_ms: u64) -> AcquireOptions {
@@ -168,30 +168,13 @@ fn what_concerns_all_who_wait_is_told_to_all_at_once() {
     });
 }
 
-/// The name of a key's gate, as a client says it.
-fn gate_of(server: &Server, key: &str) -> String {
-    let proxy = Proxy::start(server.port());
-    let (client, cancel) = (server.behind(&proxy).client(), Cancel::new());
-    client.acquire_async(key, &wait(30_000).cancel(&cancel), 1).unwrap();
-    let mut name = None;
-    eventually("it stands at the gate", || {
-        let sent = proxy.statements();
-        let digits = sent.iter().find_map(|text| text.split("GET_LOCK('dl_g_").nth(1));
-        name = digits.map(|digits| format!("dl_g_{}", &digits[..32]));
-        name.is_some()
-    });
-    cancel.fire();
-    assert_eq!(failed(&client), Status::Cancelled);
-    name.unwrap()
-}
-
 #[test]
 fn a_foreign_gate_delays_a_free_lock_five_seconds_however_long_the_lease_was() {
     each_server_at_once(|server| {
         let (holder, waiter) = (server.client(), server.client());
         let key = unique("foreign");
         let held = take_for(&holder, &key, ms(600_000));
-        let (mut sql, gate) = (server.other(), gate_of(server, &key));
+        let (mut sql, gate) = (server.other(), server.gate_of(&key));
         let ask = format!("SELECT GET_LOCK('{gate}', 1)");
         eventually("the gate is ours", || sql.row::<Option<u64>>(&ask) == Some(Some(1)));
         assert!(passed_on(held, &waiter, &key) < ms(7_000));

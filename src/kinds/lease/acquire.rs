@@ -86,10 +86,8 @@ impl Leases {
             self.muster();
         };
         let status = match waited {
-            Waited::Ready(outcome) => {
-                self.waiting.leave(waiter);
-                return outcome;
-            }
+            // Whoever told it has taken it out of the queue.
+            Waited::Ready(outcome) => return outcome,
             Waited::Late => Status::TimedOut,
             Waited::Interrupted(status) => status,
         };
@@ -203,7 +201,8 @@ impl Leases {
             }
         };
         let gate = (fair && self.waiting.has_gates()).then(|| Gate::new(&self.row(&request.key)));
-        let attempt = Attempt { call, until, request, behind: gate.as_ref(), probes, at: None };
+        let take = Attempt::new(call, until, request);
+        let attempt = Attempt { behind: gate.as_ref(), probes, ..take };
         let sent = self.send(&mut session, &attempt);
         let was_outdated = self.give_session_back(call, session, sent.failure());
         self.conclude(&attempt, sent, was_outdated)
@@ -227,6 +226,6 @@ pub(crate) struct Left {
     outcome: Option<Result<Granted>>,
 }
 
-pub(crate) fn not_acquired() -> Error {
+fn not_acquired() -> Error {
     Error::new(Status::NotAcquired, "not acquired: someone else has the lock")
 }

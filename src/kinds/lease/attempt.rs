@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Found, Leases, micros};
 use crate::call::{Call, Waited};
 use crate::error::{Error, Status};
-use crate::grant;
+use crate::grant::{self, Grant};
 use crate::random;
 use crate::resolve::{Leftover, Unknown, Verdict};
 use crate::session::Session;
@@ -37,6 +37,15 @@ pub(super) struct Attempt<'a> {
     pub(super) probes: bool,
     /// This session is the first at this gate, and leaves it with the grant.
     pub(super) at: Option<&'a Gate>,
+    /// The grant of this process from which the lease is to pass.
+    pub(super) from: Option<&'a Grant>,
+}
+
+impl<'a> Attempt<'a> {
+    /// A take, with nothing special about it.
+    pub(super) fn new(call: &'a Arc<Call>, until: Instant, request: &'a Request) -> Attempt<'a> {
+        Attempt { call, until, request, behind: None, probes: false, at: None, from: None }
+    }
 }
 
 /// What came back from the server, and what is needed to find out the rest.
@@ -79,6 +88,11 @@ impl Sent {
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.answer.as_ref().err()
     }
+
+    /// True if it is certain that nothing was granted.
+    pub(super) fn had_no_effect(&self) -> bool {
+        self.unknown.is_none() && !matches!(self.answer, Ok(Answer::Granted(_)))
+    }
 }
 
 impl Leases {
@@ -86,13 +100,15 @@ impl Leases {
     pub(super) fn send(&self, session: &mut Session, attempt: &Attempt<'_>) -> Sent {
         let hold = random::id();
         let at = Instant::now();
-        let (answer, in_doubt) = match session.give_up(attempt.call, attempt.until) {
-            Ok(give_up_us) => (self.ask(session, attempt, &hold, give_up_us), true),
+        let answer = match session.give_up(attempt.call, attempt.until) {
+            Ok(give_up_us) => match attempt.from {
+                Some(from) => self.ask_to_hand_over(session, attempt, from, &hold, give_up_us),
+                None => self.ask(session, attempt, &hold, give_up_us),
+            },
             // Nothing was asked for yet, so nothing is in doubt.
-            Err(failure) => (Err(Failure::Refused(failure.into_refusal())), false),
+            Err(failure) => Err(Failure::Refused(failure.into_refusal())),
         };
-        let lost = in_doubt && matches!(answer, Err(Failure::Lost(_)));
-        let unknown = lost.then(|| Unknown {
+        let unknown = matches!(answer, Err(Failure::Lost(_))).then(|| Unknown {
             key: attempt.request.key.clone(),
             hold,
             session: session.id,
@@ -197,8 +213,25 @@ impl Leases {
         }
     }
 
+    /// The one statement that hands the lease of `from` over.
+    fn ask_to_hand_over(
+        &self,
+        session: &mut Session,
+        attempt: &Attempt<'_>,
+        from: &Grant,
+        hold: &[u8; 16],
+        give_up_us: u64,
+    ) -> Result<Answer, Failure> {
+        let owner = owner_of(attempt.request, hold);
+        let into = self.grant(attempt.request, &owner, hold, give_up_us);
+        let text = self.row(&from.key).hand_over(from.token, &from.hold, &into);
+        let done = session.execute(attempt.call, &text)?;
+        let granted = Answer::Granted(done.insert_id);
+        Ok(if done.rows > 0 { granted } else { Answer::TooLate })
+    }
+
     /// What is written into the row for `request`.
-    pub(super) fn grant<'a>(
+    fn grant<'a>(
         &'a self,
         request: &'a Request,
         owner: &'a [u8],
@@ -243,13 +276,7 @@ impl Leases {
 
     /// A grant, if enough of its lease is left to be told of. One that took
     /// longer to arrive than it lasts is given back.
-    pub(super) fn honest(
-        &self,
-        request: &Request,
-        token: u64,
-        hold: [u8; 16],
-        sent: Instant,
-    ) -> Tried {
+    fn honest(&self, request: &Request, token: u64, hold: [u8; 16], sent: Instant) -> Tried {
         let deadline = grant::deadline(sent, request.ttl);
         if deadline.has_passed() {
             let until = sent.after(request.ttl);
@@ -264,7 +291,7 @@ impl Leases {
     }
 
     /// The reply was lost: what happened is found out, and a grant adopted.
-    pub(super) fn find_out(
+    fn find_out(
         &self,
         attempt: &Attempt<'_>,
         sent: Instant,
@@ -288,7 +315,7 @@ impl Leases {
         }
     }
 
-    pub(super) fn refused(&self, refusal: &Refusal, was_outdated: bool) -> Tried {
+    fn refused(&self, refusal: &Refusal, was_outdated: bool) -> Tried {
         let error = refusal.error("acquire");
         self.stats.count_retry(refusal.class());
         match refusal.class() {
@@ -312,6 +339,6 @@ fn leave_gate(session: &mut Session, attempt: &Attempt<'_>) {
 }
 
 /// The owner as the row has it: a caller without an owner text is one of its own.
-pub(super) fn owner_of(request: &Request, hold: &[u8; 16]) -> Vec<u8> {
+fn owner_of(request: &Request, hold: &[u8; 16]) -> Vec<u8> {
     request.owner.clone().unwrap_or_else(|| hex_digits(hold).into_bytes())
 }

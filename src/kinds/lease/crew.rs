@@ -92,6 +92,13 @@ impl Leases {
         }
     }
 
+    /// Told to all who wait for the key: it concerns them all.
+    pub(super) fn refuse_all(&self, key: &Key, error: &Error) {
+        for waiter in self.waiting.all(key) {
+            let _ = waiter.deliver(Err(error.clone()));
+        }
+    }
+
     /// One attempt for the first in the queue: it has just come, or its row was
     /// seen free.
     fn try_for_head(self: &Arc<Leases>, key: &Key) {
@@ -105,16 +112,13 @@ impl Leases {
                     self.serve(&head, granted);
                     break;
                 }
+                Tried::Failed(error) if error.status() == Status::Config => {
+                    self.refuse_all(key, &error);
+                    continue;
+                }
                 Tried::Failed(error) => {
-                    let told = match error.status() {
-                        // It concerns them all.
-                        Status::Config => self.waiting.all(key),
-                        _ => vec![Arc::clone(&head)],
-                    };
-                    for waiter in told {
-                        let _ = waiter.deliver(Err(error.clone()));
-                        self.waiting.served(&waiter);
-                    }
+                    let _ = head.deliver(Err(error));
+                    self.waiting.served(&head);
                     continue;
                 }
                 Tried::Ended(status) => {
@@ -128,19 +132,11 @@ impl Leases {
                     }
                     self.waiting.saw_held(key);
                 }
-                Tried::Unready(error) => self.waiting.failed(key, unready(error)),
+                Tried::Unready(error) => self.waiting.failed(key, error.into_unavailable()),
             }
             break;
         }
         self.waiting.tried(key);
         self.muster();
     }
-}
-
-fn unready(error: Error) -> Error {
-    if error.status() == Status::Unavailable {
-        return error;
-    }
-    Error::new(Status::Unavailable, error.message())
-        .with_server(error.server_errno(), error.sqlstate())
 }

@@ -2,25 +2,25 @@
 //! commit in place of two, and no process in between; within the time after
 //! which the next process has its turn.
 
-use super::Leases;
 use std::time::Duration;
 
-use super::attempt::{Attempt, Tried, owner_of};
+use super::Leases;
+use super::attempt::{Attempt, Tried};
+use super::stand::{BLOCKED, rest};
 use crate::call::Call;
 use crate::grant::Grant;
 use crate::key::Key;
-use crate::random;
-use crate::resolve::{Leftover, Unknown};
+use crate::resolve::Leftover;
 use crate::session::failure::{Class, Failure};
-use crate::session::pool::{Closing, NoSession};
+use crate::session::pool::Closing;
+use crate::sql::gate::Gate;
 use crate::stats::Counter;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
 use crate::wait::waiter::{Granted, Request, Waiter};
 
-/// How long a locked row is left alone, doubled with each try, up to the longest.
-const BLOCKED: Duration = Duration::from_micros(100);
-const LONGEST_BLOCKED: Duration = Duration::from_millis(20);
+/// Once a locked row has been left alone for as long, it is released otherwise.
+const GIVEN_UP: Duration = Duration::from_millis(20);
 
 impl Leases {
     /// Releases `grant` by handing its lease to the next who waits, if somebody
@@ -52,45 +52,15 @@ impl Leases {
     /// out; if that cannot be in time, the release that follows finds the row
     /// another's, or the resolver undoes the new grant.
     fn hand_to(&self, call: &Arc<Call>, grant: &Grant, next: &Waiter) -> Result<Granted, HandOver> {
-        let mut session = match self.pool.take(call) {
-            Ok(session) => session,
-            Err(NoSession::Interrupted(_) | NoSession::Failed(_) | NoSession::Late(_)) => {
-                return Err(HandOver::NotDone);
-            }
-        };
-        let hold = random::id();
-        let request: &Request = &next.request;
-        let attempt = Attempt {
-            call,
-            until: next.call.deadline(),
-            request,
-            behind: None,
-            probes: false,
-            at: None,
-        };
-        let sent = Instant::now();
-        let answer = session.give_up(call, attempt.until).and_then(|give_up_us| {
-            let owner = owner_of(request, &hold);
-            let into = self.grant(request, &owner, &hold, give_up_us);
-            let text = self.row(&grant.key).hand_over(grant.token, &grant.hold, &into);
-            session.execute(call, &text)
-        });
-        let unknown = matches!(answer, Err(Failure::Lost(_))).then(|| Unknown {
-            key: grant.key.clone(),
-            hold,
-            session: session.id,
-            server: Arc::clone(&session.server),
-            until: Instant::now().after(self.connector.settings.io_timeout + request.ttl),
-        });
-        self.give_session_back(call, session, answer.as_ref().err());
-        let tried = match (answer, unknown) {
-            (Ok(done), _) if done.rows > 0 => self.honest(request, done.insert_id, hold, sent),
-            (Err(failure), Some(unknown)) => {
-                self.find_out(&attempt, sent, unknown, false, failure.refusal())
-            }
-            _ => return Err(HandOver::NotDone),
-        };
-        match tried {
+        let Ok(mut session) = self.pool.take(call) else { return Err(HandOver::NotDone) };
+        let take = Attempt::new(call, next.call.deadline(), &next.request);
+        let attempt = Attempt { from: Some(grant), ..take };
+        let sent = self.send(&mut session, &attempt);
+        self.give_session_back(call, session, sent.failure());
+        if sent.had_no_effect() {
+            return Err(HandOver::NotDone);
+        }
+        match self.conclude(&attempt, sent, false) {
             Tried::Granted(granted) => Ok(granted),
             // Told by the row, with the old hold still in it or another's.
             _ => Err(HandOver::Unknown),
@@ -115,23 +85,9 @@ impl Leases {
         let session = self.waiting.take_bell(key, token)?;
         Some(self.gates.closing(session))
     }
-}
 
-/// How handing over went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandOver {
-    /// The lease is the next caller's.
-    Done,
-    /// It is still this grant's, to be released like any other.
-    NotDone,
-    /// It may be either's: like a release whose reply was lost.
-    Unknown,
-}
-
-/// A release whose session is the bell's: the row first, then the bell, in one
-/// packet.
-impl Leases {
-    /// Releases `grant` and rings, if this process keeps the key's bell for it.
+    /// Releases `grant` and rings, if this process keeps the key's bell for it: the
+    /// row first, then the bell, in one packet on the bell's session.
     /// `None`: it does not, or it could not be done that way.
     pub(super) fn release_and_ring(&self, call: &Call, grant: &Grant) -> Option<RungOut> {
         if grant.owner.is_some() {
@@ -139,7 +95,7 @@ impl Leases {
         }
         let mut session = self.waiting.take_bell(&grant.key, grant.token)?;
         let row = self.row(&grant.key);
-        let gate = crate::sql::gate::Gate::new(&row);
+        let gate = Gate::new(&row);
         let text = format!("{}; {}", row.release(grant.token, &grant.hold), gate.ring());
         let mut pause = BLOCKED;
         let answer = loop {
@@ -147,10 +103,9 @@ impl Leases {
                 // Another's try has the row locked for a moment, which MariaDB
                 // tells at once.
                 Err(Failure::Refused(refusal))
-                    if refusal.class() == Class::Blocked && pause < LONGEST_BLOCKED =>
+                    if refusal.class() == Class::Blocked && pause < GIVEN_UP =>
                 {
-                    let _ = call.wait(Instant::now().after(pause), || None::<()>);
-                    pause *= 2;
+                    pause = rest(call, pause);
                 }
                 answer => break answer,
             }
@@ -169,6 +124,17 @@ impl Leases {
         self.gates.put_back(session);
         Some(outcome)
     }
+}
+
+/// How handing over went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    /// The lease is the next caller's.
+    Done,
+    /// It is still this grant's, to be released like any other.
+    NotDone,
+    /// It may be either's: like a release whose reply was lost.
+    Unknown,
 }
 
 /// How a release by the bell's session went.

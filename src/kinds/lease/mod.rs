@@ -212,11 +212,7 @@ fn is_final(error: &Error) -> bool {
 
 /// What was retried in vain is UNAVAILABLE, whatever it was.
 fn unavailable(error: Error) -> Error {
-    if error.status() != Status::Server {
-        return error;
-    }
-    Error::new(Status::Unavailable, error.message())
-        .with_server(error.server_errno(), error.sqlstate())
+    if error.status() == Status::Server { error.into_unavailable() } else { error }
 }
 
 fn micros(ttl: Duration) -> u64 {

@@ -22,6 +22,7 @@ use super::{Leases, is_final};
 use crate::call::{Call, Waited};
 use crate::error::{Error, Result, Status};
 use crate::session::Session;
+use crate::session::connect::KEEP_UP;
 use crate::session::failure::{Failure, Refusal};
 use crate::session::pool::NoSession;
 use crate::sql::gate::{Gate, LEAVE_EVERYTHING};
@@ -32,16 +33,13 @@ use crate::sys::clock::Instant;
 use crate::wait::queue::Stand;
 use crate::wait::waiter::{Granted, Waiter};
 
-/// How often the first at the gate says something, where it waits for the row
-/// alone: well within the time after which the server ends its session.
-const KEEP_UP: Duration = Duration::from_millis(600);
 /// Before it stands again where it could not; its row is watched meanwhile.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the bell of a lease that has ended may take to ring.
 const JUST_RELEASED: Duration = Duration::from_millis(5);
 /// How long a row that a transaction has locked is left alone, doubled with each
 /// try: at first it is that of another's try, which is over at once.
-const BLOCKED: Duration = Duration::from_micros(100);
+pub(super) const BLOCKED: Duration = Duration::from_micros(100);
 const LONGEST_BLOCKED: Duration = Duration::from_millis(50);
 /// Longer than it takes to come to a gate where nobody stands.
 const QUEUED: Duration = Duration::from_millis(2);
@@ -65,25 +63,27 @@ impl Leases {
         match self.gates.take(call) {
             Ok(mut session) => {
                 stand.at(call, &session);
-                let end = self.stand_with(&mut session, call, stand);
-                if !matches!(end, End::Granted(..)) {
-                    self.nobody_calls_off(&mut session, call, stand);
-                }
-                match end {
+                match self.stand_with(&mut session, call, stand) {
                     End::Granted(waiter, granted, has_bell) => {
                         // A late KILL QUERY would end what the session does next.
                         let called_off = stand.callers.load(Ordering::SeqCst) > 0;
-                        let has_bell = has_bell && !called_off;
                         if called_off {
                             session.mark_broken();
                         }
-                        self.granted(session, call, &waiter, granted, has_bell);
+                        if has_bell && !called_off {
+                            self.keep_bell(session, &waiter, &granted);
+                        } else {
+                            // A stopped holder still has the bell, or the session
+                            // is gone.
+                            self.leave_everything(session, call, stand);
+                        }
+                        self.serve(&waiter, granted);
                     }
-                    End::Over => self.leave_everything(session, call),
+                    End::Over => self.leave_everything(session, call, stand),
                     End::Failed(error) => {
                         again_from = again_from.after(AGAIN);
                         self.cannot_stand(stand, error);
-                        self.leave_everything(session, call);
+                        self.leave_everything(session, call, stand);
                     }
                 }
             }
@@ -137,14 +137,8 @@ impl Leases {
                 };
             }
             let Some(head) = self.waiting.head(&stand.key) else { continue };
-            let attempt = Attempt {
-                call,
-                until: head.call.deadline(),
-                request: &head.request,
-                behind: None,
-                probes: false,
-                at: Some(&gate),
-            };
+            let take = Attempt::new(call, head.call.deadline(), &head.request);
+            let attempt = Attempt { at: Some(&gate), ..take };
             let sent = self.send(session, &attempt);
             let is_lost = session.is_broken();
             match self.conclude(&attempt, sent, false) {
@@ -159,15 +153,11 @@ impl Leases {
                 Tried::Failed(error) => return End::Failed(error),
                 Tried::Ended(_) => return End::Over,
                 Tried::Unready(error) if is_lost => return End::Failed(error),
-                Tried::Unready(_) | Tried::Queued => {
-                    let _ = call.wait(Instant::now().after(blocked), || None::<()>);
-                    blocked = (blocked * 2).min(LONGEST_BLOCKED);
-                }
+                Tried::Unready(_) | Tried::Queued => blocked = rest(call, blocked),
                 Tried::Blocked(error) if is_lost => return End::Failed(error),
                 Tried::Blocked(_) => {
                     self.waiting.saw_held(&stand.key);
-                    let _ = call.wait(Instant::now().after(blocked), || None::<()>);
-                    blocked = (blocked * 2).min(LONGEST_BLOCKED);
+                    blocked = rest(call, blocked);
                 }
                 Tried::Held(longer) => {
                     left = longer;
@@ -217,25 +207,11 @@ impl Leases {
         stand.place().is_some_and(|place| place.call.interruption().is_some())
     }
 
-    /// The row was taken for `waiter`: the bell is kept for it, and it is told.
-    fn granted(
-        self: &Arc<Leases>,
-        mut session: Session,
-        call: &Arc<Call>,
-        waiter: &Arc<Waiter>,
-        granted: Granted,
-        has_bell: bool,
-    ) {
-        if has_bell {
-            let key = &waiter.request.key;
-            let before = self.waiting.keep_bell(key, session, granted.token, granted.deadline);
-            drop(before.map(|session| self.gates.closing(session)));
-        } else {
-            // A stopped holder still has the bell, or this session is gone.
-            session = self.given_back(session, call);
-            self.gates.put_back(session);
-        }
-        self.serve(waiter, granted);
+    /// The row was taken for `waiter`, and the bell is kept for it.
+    fn keep_bell(&self, session: Session, waiter: &Waiter, granted: &Granted) {
+        let (key, until) = (&waiter.request.key, granted.deadline);
+        let before = self.waiting.keep_bell(key, session, granted.token, until);
+        drop(before.map(|session| self.gates.closing(session)));
     }
 
     /// Hands a lease to the waiter for whom it was taken; one that has left
@@ -247,27 +223,21 @@ impl Leases {
         }
     }
 
-    fn leave_everything(&self, session: Session, call: &Arc<Call>) {
-        let session = self.given_back(session, call);
+    /// The session goes back without gate and bell; a broken one has lost them.
+    fn leave_everything(&self, mut session: Session, call: &Arc<Call>, stand: &Stand) {
+        if !session.is_broken() {
+            // Before it serves anybody else: a late KILL QUERY would end what it
+            // does for them.
+            let none = || (stand.callers.load(Ordering::SeqCst) == 0).then_some(());
+            let until = Instant::now().after(self.connector.settings.io_timeout);
+            let waited = call.wait(until, none);
+            if !matches!(waited, Waited::Ready(()))
+                || session.execute(call, LEAVE_EVERYTHING).is_err()
+            {
+                session.mark_broken();
+            }
+        }
         self.gates.put_back(session);
-    }
-
-    /// The session without gate and bell; a broken one has lost them.
-    fn given_back(&self, mut session: Session, call: &Arc<Call>) -> Session {
-        if !session.is_broken() && session.execute(call, LEAVE_EVERYTHING).is_err() {
-            session.mark_broken();
-        }
-        session
-    }
-
-    /// Before the session serves anybody else: a late KILL QUERY would end what
-    /// it does for them.
-    fn nobody_calls_off(&self, session: &mut Session, call: &Arc<Call>, stand: &Stand) {
-        let none = || (stand.callers.load(Ordering::SeqCst) == 0).then_some(());
-        let until = Instant::now().after(self.connector.settings.io_timeout);
-        if !matches!(call.wait(until, none), Waited::Ready(())) {
-            session.mark_broken();
-        }
     }
 
     /// There is no gate here: found out once, and rows are watched instead.
@@ -290,6 +260,12 @@ impl Leases {
             }
         }
     }
+}
+
+/// Leaves a locked row alone for a while. How long the next time.
+pub(super) fn rest(call: &Call, pause: Duration) -> Duration {
+    let _ = call.wait(Instant::now().after(pause), || None::<()>);
+    (pause * 2).min(LONGEST_BLOCKED)
 }
 
 /// How a wait in the server ended.

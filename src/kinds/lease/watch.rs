@@ -45,7 +45,7 @@ impl Leases {
             self.gates.trim(SPARE);
             self.muster();
         }
-        self.gates.trim(Duration::ZERO);
+        self.gates.flush();
     }
 
     /// Ends what a session waits for. Where it cannot be reached by its number,
@@ -61,8 +61,7 @@ impl Leases {
                 Ok(false)
             }
         });
-        let called = matches!(called, Ok(true));
-        if !called {
+        if !matches!(called, Ok(true)) {
             place.call.cut();
         }
         stand.called_off();
@@ -133,9 +132,7 @@ impl Leases {
         let hopeless = is_final(error) && error.status() != Status::Server && !was_outdated;
         for key in keys {
             if hopeless {
-                for waiter in self.waiting.all(key) {
-                    let _ = waiter.deliver(Err(error.clone()));
-                }
+                self.refuse_all(key, error);
             } else {
                 self.waiting.failed(key, error.clone());
             }

@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use dlease::{Builder, Client};
+use dlease::{AcquireOptions, Builder, Cancel, Client, Outcome, Status};
+
+use super::{eventually, ms};
 
 /// A server to test against.
 #[derive(Clone, Debug)]
@@ -59,6 +61,27 @@ impl Server {
         let after = self.url.rsplit_once('@').expect("login").1;
         let (user, password) = (percent_encoded(user), percent_encoded(password));
         Server { url: format!("mysql://{user}:{password}@{after}") }
+    }
+
+    /// The name of a key's gate, as a client that waits for the held key says it.
+    pub fn gate_of(&self, key: &str) -> String {
+        let proxy = super::proxy::Proxy::start(self.port());
+        let (client, cancel) = (self.behind(&proxy).client(), Cancel::new());
+        let options = AcquireOptions::new().wait(ms(30_000)).cancel(&cancel);
+        client.acquire_async(key, &options, 1).expect("begun");
+        let mut name = None;
+        eventually("it stands at the gate", || {
+            let sent = proxy.statements();
+            let digits = sent.iter().find_map(|text| text.split("GET_LOCK('dl_g_").nth(1));
+            name = digits.map(|digits| format!("dl_g_{}", &digits[..32]));
+            name.is_some()
+        });
+        cancel.fire();
+        match client.next_event(ms(20_000)).expect("open").expect("an event").outcome {
+            Outcome::Failed(error) => assert_eq!(error.status(), Status::Cancelled),
+            other => panic!("{other:?}"),
+        }
+        name.expect("it is there")
     }
 
     /// The URL with another host and port.

@@ -1,5 +1,7 @@
 //! Another session: a plain SQL client that looks on or interferes.
 
+use std::time::Duration;
+
 use mysql::prelude::{FromRow, Queryable};
 
 /// A connection with the test account's rights.
@@ -57,6 +59,15 @@ impl Other {
     /// All rows of a query.
     pub fn rows<T: FromRow>(&mut self, text: &str) -> Vec<T> {
         self.0.query(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    /// How many statements others sent to the server in `time`.
+    pub fn questions_in(&mut self, time: Duration) -> u64 {
+        let mut count =
+            || self.row::<(String, u64)>("SHOW GLOBAL STATUS LIKE 'Questions'").expect("a row").1;
+        let before = count();
+        std::thread::sleep(time);
+        count() - before - 1
     }
 
     /// The token in the row of a key, if there is one (default prefix and

@@ -6,14 +6,132 @@ Must not know ctypes, nor what a lock does with its grants.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from . import _arguments, _ffi
 from ._errors import error_for
-from ._lock import Lock
+from ._lock import BaseLock, Lock
+
+L = TypeVar("L", bound=BaseLock)
 
 
-class Client:
+class BaseClient(Generic[L]):
+    """What clients for threads and clients for tasks have in common: how they
+    are opened, what locks they make, and all that needs no network."""
+
+    _lock_type: type[L]
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        application: str | bytes | None = None,
+        namespace: str | bytes | None = None,
+        table_prefix: str | bytes | None = None,
+        max_connections: int | None = None,
+        max_waiting_connections: int | None = None,
+        connect_timeout: float | None = None,
+        io_timeout: float | None = None,
+        default_ttl: float | None = None,
+        create_schema: bool | None = None,
+    ) -> None:
+        options = _ffi.ClientOptions(
+            application=_arguments.optional_text("application", application),
+            name_space=_arguments.optional_text("namespace", namespace),
+            table_prefix=_arguments.optional_text("table_prefix", table_prefix),
+            max_connections=_arguments.optional_count("max_connections", max_connections),
+            max_waiting_connections=_arguments.optional_count(
+                "max_waiting_connections", max_waiting_connections
+            ),
+            connect_timeout_ms=_arguments.optional_millis("connect_timeout", connect_timeout),
+            io_timeout_ms=_arguments.optional_millis("io_timeout", io_timeout),
+            default_ttl_ms=_arguments.optional_millis("default_ttl", default_ttl),
+            create_schema=0 if create_schema is None else 1 if create_schema else 2,
+        )
+        self._handle = _ffi.Client()
+        status, failure = self._handle.open(_arguments.text("url", url), options)
+        if status != _ffi.OK:
+            raise error_for(status, failure, "the client could not be opened")
+        self._opened()
+
+    def _opened(self) -> None:
+        """What else a client has, once it is open."""
+
+    def lock(
+        self,
+        key: str | bytes,
+        *,
+        wait: float | None = None,
+        ttl: float | None = None,
+        kind: Literal["lease", "row", "named"] = "lease",
+        renew: bool = True,
+        owner: str | bytes | None = None,
+        note: str | bytes | None = None,
+        max_hold: float | None = None,
+        fair: bool = True,
+    ) -> L:
+        """A lock that is not acquired yet.
+
+        `key`: the lock's name: 1 to 255 bytes, any but NUL, compared byte for
+        byte; a str means its UTF-8.
+        `wait`: the seconds that a `with` block waits: None for ever, 0 makes
+        one try.
+        `ttl`: the seconds that the lease lasts, 0.01 to 366 days; None is the
+        client's default.
+        `kind`: "lease", a row with an expiry. "row" and "named" are not
+        supported yet.
+        `renew`: False for a lease that only `Lock.renew` renews. (The library
+        does not renew by itself yet, so for now that is every lease.)
+        `owner`: 1 to 255 bytes: an acquire of the same key by the same owner
+        shares the grant. Each is released once, the last release frees the
+        key, and a loss ends all. None: every acquire is its own owner.
+        `note`: for people who look at the table; at most 255 bytes.
+        `max_hold`: the seconds after which automatic renewal ends; None never.
+        (No effect yet, as there is none.)
+        `fair`: False to take the lock if it is free, though others wait for it
+        already. (One try always does.) Those who wait are served first come,
+        first served.
+
+        Raises InvalidArgument for a time that is NaN, infinite, negative or (but
+        for wait) 0, for a text with a NUL or a lone surrogate, and for an
+        unknown kind; TypeError for an argument of another type. What else can
+        be wrong with an argument is told by the acquire.
+
+        Does not block. Any thread. After fork: works, but what it returns
+        cannot be acquired.
+        """
+        flags = (0 if renew else _ffi.MANUAL_RENEW) | (0 if fair else _ffi.UNFAIR)
+        return self._lock_type(
+            self,
+            _arguments.text("key", key),
+            _arguments.wait_millis("wait", wait),
+            {
+                "ttl_ms": _arguments.optional_millis("ttl", ttl),
+                "max_hold_ms": _arguments.optional_millis("max_hold", max_hold),
+                "owner": _arguments.optional_text("owner", owner),
+                "note": _arguments.optional_text("note", note),
+                "kind": _arguments.kind(kind),
+                "flags": flags,
+            },
+        )
+
+    def stats(self) -> dict[str, int]:
+        """Counters of what this client did since it was opened ("grants",
+        "waits", "hand_overs", "lost_expired", …), and what it has open now
+        ("waiting", "connections", "waiting_connections"): dl_stats of dlease.h
+        says what each one means. All 0 once it is closed.
+
+        Raises nothing. Does not block. Any thread. After fork: all 0.
+        """
+        return self._handle.stats()
+
+    def _ping(self, timeout: float) -> None:
+        status, failure = self._handle.ping(_arguments.millis("timeout", timeout))
+        if status != _ffi.OK:
+            raise error_for(status, failure, "the ping was ended")
+
+
+class Client(BaseClient[Lock]):
     """A client of one database: connections, and whatever is acquired through
     them. One for a process is enough.
 
@@ -53,95 +171,7 @@ class Client:
     of its own.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        application: str | bytes | None = None,
-        namespace: str | bytes | None = None,
-        table_prefix: str | bytes | None = None,
-        max_connections: int | None = None,
-        max_waiting_connections: int | None = None,
-        connect_timeout: float | None = None,
-        io_timeout: float | None = None,
-        default_ttl: float | None = None,
-        create_schema: bool | None = None,
-    ) -> None:
-        options = _ffi.ClientOptions(
-            application=_arguments.optional_text("application", application),
-            name_space=_arguments.optional_text("namespace", namespace),
-            table_prefix=_arguments.optional_text("table_prefix", table_prefix),
-            max_connections=_arguments.optional_count("max_connections", max_connections),
-            max_waiting_connections=_arguments.optional_count(
-                "max_waiting_connections", max_waiting_connections
-            ),
-            connect_timeout_ms=_arguments.optional_millis("connect_timeout", connect_timeout),
-            io_timeout_ms=_arguments.optional_millis("io_timeout", io_timeout),
-            default_ttl_ms=_arguments.optional_millis("default_ttl", default_ttl),
-            create_schema=0 if create_schema is None else 1 if create_schema else 2,
-        )
-        self._handle = _ffi.Client()
-        status, failure = self._handle.open(_arguments.text("url", url), options)
-        if status != _ffi.OK:
-            raise error_for(status, failure, "the client could not be opened")
-
-    def lock(
-        self,
-        key: str | bytes,
-        *,
-        wait: float | None = None,
-        ttl: float | None = None,
-        kind: Literal["lease", "row", "named"] = "lease",
-        renew: bool = True,
-        owner: str | bytes | None = None,
-        note: str | bytes | None = None,
-        max_hold: float | None = None,
-        fair: bool = True,
-    ) -> Lock:
-        """A lock that is not acquired yet.
-
-        `key`: the lock's name: 1 to 255 bytes, any but NUL, compared byte for
-        byte; a str means its UTF-8.
-        `wait`: the seconds that a `with` block waits: None for ever, 0 makes
-        one try.
-        `ttl`: the seconds that the lease lasts, 0.01 to 366 days; None is the
-        client's default.
-        `kind`: "lease", a row with an expiry. "row" and "named" are not
-        supported yet.
-        `renew`: False for a lease that only `Lock.renew` renews. (The library
-        does not renew by itself yet, so for now that is every lease.)
-        `owner`: 1 to 255 bytes: an acquire of the same key by the same owner
-        shares the grant. Each is released once, the last release frees the
-        key, and a loss ends all. None: every acquire is its own owner.
-        `note`: for people who look at the table; at most 255 bytes.
-        `max_hold`: the seconds after which automatic renewal ends; None never.
-        (No effect yet, as there is none.)
-        `fair`: False to take the lock if it is free, though others wait for it
-        already. (One try always does.) Those who wait are served first come,
-        first served.
-
-        Raises InvalidArgument for a time that is NaN, infinite, negative or (but
-        for wait) 0, for a text with a NUL or a lone surrogate, and for an
-        unknown kind; TypeError for an argument of another type. What else can
-        be wrong with an argument is told by the acquire.
-
-        Does not block. Any thread. After fork: works, but what it returns
-        cannot be acquired.
-        """
-        flags = (0 if renew else _ffi.MANUAL_RENEW) | (0 if fair else _ffi.UNFAIR)
-        return Lock(
-            self,
-            _arguments.text("key", key),
-            _arguments.wait_millis("wait", wait),
-            {
-                "ttl_ms": _arguments.optional_millis("ttl", ttl),
-                "max_hold_ms": _arguments.optional_millis("max_hold", max_hold),
-                "owner": _arguments.optional_text("owner", owner),
-                "note": _arguments.optional_text("note", note),
-                "kind": _arguments.kind(kind),
-                "flags": flags,
-            },
-        )
+    _lock_type = Lock
 
     def ping(self, timeout: float = 5.0) -> None:
         """Makes one round trip to the server, within `timeout` seconds.
@@ -153,19 +183,7 @@ class Client:
 
         Blocks up to the timeout. Any thread. After fork: Forked.
         """
-        status, failure = self._handle.ping(_arguments.millis("timeout", timeout))
-        if status != _ffi.OK:
-            raise error_for(status, failure, "the ping was ended")
-
-    def stats(self) -> dict[str, int]:
-        """Counters of what this client did since it was opened ("grants",
-        "waits", "hand_overs", "lost_expired", …), and what it has open now
-        ("waiting", "connections", "waiting_connections"): dl_stats of dlease.h
-        says what each one means. All 0 once it is closed.
-
-        Raises nothing. Does not block. Any thread. After fork: all 0.
-        """
-        return self._handle.stats()
+        self._ping(timeout)
 
     def close(self) -> None:
         """Releases what is held through this client, ends its calls with

@@ -109,18 +109,42 @@ class BaseLock:
             if own is not None:
                 own.pop(grant, None)
 
-    def _error(
-        self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None, ends: bool = True
-    ) -> Error:
+    def _held(self) -> _ffi.Grant:
+        grant = self._mine()
+        if grant is None:
+            raise NotHeld(f"lock {_shown(self._key)} is not held")
+        return grant
+
+    def _acquired(self, grant: _ffi.Grant, outcome: _ffi.Outcome) -> None:
+        status, failure = outcome
+        if status != _ffi.OK:
+            raise error_for(status, failure, f"someone else has lock {_shown(self._key)}")
+        self._remember(grant)
+
+    def _released(self, grant: _ffi.Grant, outcome: _ffi.Outcome) -> None:
+        status, failure = outcome
+        if status == _ffi.OK:
+            self._forget(grant)
+            return
+        error = self._error(grant, status, failure)
+        if type(error) is NotHeld:
+            self._forget(grant)
+            error = NotHeld(f"lock {_shown(self._key)} was released already")
+        raise error
+
+    def _renewed(self, grant: _ffi.Grant, outcome: _ffi.Outcome) -> None:
+        status, failure = outcome
+        if status != _ffi.OK:
+            # Not forgotten: a release that failed may still be tried again.
+            raise self._error(grant, status, failure)
+
+    def _error(self, grant: _ffi.Grant, status: int, failure: _ffi.Failure | None) -> Error:
         if status != Status.NOT_HELD:
             return error_for(status, failure, f"lock {_shown(self._key)}: the call was ended")
         cause = grant.lost_cause()
         if cause is not None:
             return LockLost(f"lock {_shown(self._key)} was lost: {cause}")
-        if not ends:  # a release that failed may still be tried again
-            return NotHeld(f"lock {_shown(self._key)} is not held")
-        self._forget(grant)
-        return NotHeld(f"lock {_shown(self._key)} was released already")
+        return NotHeld(f"lock {_shown(self._key)} is not held")
 
 
 class Lock(BaseLock):
@@ -180,14 +204,8 @@ class Lock(BaseLock):
         Blocks for a round trip, io_timeout at the most. Any thread. After fork:
         Forked.
         """
-        grant = self._mine()
-        if grant is None:
-            raise NotHeld(f"lock {_shown(self._key)} is not held")
-        status, failure = grant.release()
-        if status == _ffi.OK:
-            self._forget(grant)
-        else:
-            raise self._error(grant, status, failure)
+        grant = self._held()
+        self._released(grant, grant.release())
 
     def renew(self, ttl: float | None = None) -> None:
         """Renews the lease: it lasts for `ttl` seconds from now, 0.01 to 366
@@ -201,12 +219,8 @@ class Lock(BaseLock):
         Any thread. After fork: Forked.
         """
         ttl_ms = _arguments.optional_millis("ttl", ttl)
-        grant = self._mine()
-        if grant is None:
-            raise NotHeld(f"lock {_shown(self._key)} is not held")
-        status, failure = grant.renew(ttl_ms)
-        if status != _ffi.OK:
-            raise self._error(grant, status, failure, ends=False)
+        grant = self._held()
+        self._renewed(grant, grant.renew(ttl_ms))
 
     def __enter__(self) -> Lock:
         """Acquires the lock, waiting for the `wait` of `Client.lock`.
@@ -231,8 +245,7 @@ class Lock(BaseLock):
         except Error as ours:
             if error is None:
                 raise
-            if sys.version_info >= (3, 11):
-                error.add_note(f"dlease: {type(ours).__name__}: {ours}")
+            note(error, ours)
 
     def _acquire(self, wait_ms: int) -> None:
         grant, cancel = _ffi.Grant(), _ffi.Cancel()
@@ -240,10 +253,7 @@ class Lock(BaseLock):
         call = partial(self._client._handle.acquire, grant, cancel, self._key, options)
         try:
             # One try is over soon, and not worth a thread.
-            status, failure = interruptible(call, cancel.fire) if wait_ms else call()
-            if status != _ffi.OK:
-                raise error_for(status, failure, f"someone else has lock {_shown(self._key)}")
-            self._remember(grant)
+            self._acquired(grant, interruptible(call, cancel.fire) if wait_ms else call())
         except BaseException:
             # Also one that a signal handler raised after the grant was made.
             self._forget(grant)
@@ -286,6 +296,12 @@ def _caller() -> object:
         if task is not None:
             return task
     return threading.current_thread()
+
+
+def note(error: BaseException, ours: Error) -> None:
+    """Leaves our exception as a note on the one that goes on."""
+    if sys.version_info >= (3, 11):
+        error.add_note(f"dlease: {type(ours).__name__}: {ours}")
 
 
 def _shown(key: bytes) -> str:

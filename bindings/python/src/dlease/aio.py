@@ -21,16 +21,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Callable, Literal, TypeVar
+from typing import Callable, TypeVar
 
 from . import _arguments, _ffi
-from ._client import Client as _Client
-from ._errors import Error, InvalidArgument, LockTimeout, NotAcquired, NotHeld, Unavailable, error_for
-from ._lock import BaseLock, _shown
+from ._client import BaseClient
+from ._errors import Error, InvalidArgument, LockTimeout, NotAcquired, Unavailable
+from ._lock import BaseLock, note
 
 T = TypeVar("T")
 _End = tuple[_ffi.Grant, _ffi.Outcome]
@@ -141,119 +140,6 @@ def _set(future: asyncio.Future[_End], end: _End) -> None:
         future.set_result(end)
 
 
-class Client:
-    """A client for the tasks of an event loop. Takes what `dlease.Client` takes,
-    and its other methods mean the same.
-
-    Opening does not block, and raises what `dlease.Client` raises. In a forked
-    child its calls raise Forked.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        application: str | bytes | None = None,
-        namespace: str | bytes | None = None,
-        table_prefix: str | bytes | None = None,
-        max_connections: int | None = None,
-        max_waiting_connections: int | None = None,
-        connect_timeout: float | None = None,
-        io_timeout: float | None = None,
-        default_ttl: float | None = None,
-        create_schema: bool | None = None,
-    ) -> None:
-        self._client = _Client(
-            url,
-            application=application,
-            namespace=namespace,
-            table_prefix=table_prefix,
-            max_connections=max_connections,
-            max_waiting_connections=max_waiting_connections,
-            connect_timeout=connect_timeout,
-            io_timeout=io_timeout,
-            default_ttl=default_ttl,
-            create_schema=create_schema,
-        )
-        self._waiters = _Waiters(self._client._handle)
-        # Not the loop's executor: whatever keeps that busy would keep locks from
-        # being renewed and released.
-        self._executor = ThreadPoolExecutor(4, "dlease")
-
-    def lock(
-        self,
-        key: str | bytes,
-        *,
-        wait: float | None = None,
-        ttl: float | None = None,
-        kind: Literal["lease", "row", "named"] = "lease",
-        renew: bool = True,
-        owner: str | bytes | None = None,
-        note: str | bytes | None = None,
-        max_hold: float | None = None,
-        fair: bool = True,
-    ) -> Lock:
-        """A lock that is not acquired yet: `dlease.Client.lock`, for tasks.
-
-        Raises what that raises. Does not block.
-        """
-        lock = self._client.lock(
-            key,
-            wait=wait,
-            ttl=ttl,
-            kind=kind,
-            renew=renew,
-            owner=owner,
-            note=note,
-            max_hold=max_hold,
-            fair=fair,
-        )
-        return Lock(self, lock._key, lock._wait_ms, lock._options)
-
-    async def ping(self, timeout: float = 5.0) -> None:
-        """Makes one round trip to the server, as `dlease.Client.ping`."""
-        await self._run(partial(self._client.ping, timeout))
-
-    def stats(self) -> dict[str, int]:
-        """Counters: `dlease.Client.stats`."""
-        return self._client.stats()
-
-    async def close(self) -> None:
-        """Ends what waits with Closed, releases what is held, and takes the
-        connections down, in 2 s at the most. May be called again, which does
-        nothing."""
-        self._waiters.end()
-        # Not in the executor, whose threads may all be at a silent server.
-        try:
-            await _to_its_end(asyncio.ensure_future(asyncio.to_thread(self._client.close)))
-        finally:
-            self._waiters.finish()
-            self._executor.shutdown(wait=False)
-
-    async def _run(self, call: Callable[[], T]) -> T:
-        """Runs a call in one of the client's own threads, to its end: a cancel
-        is raised after that."""
-        if self._waiters.is_forked():
-            return call()  # which raises Forked; the threads are the parent's
-        loop = asyncio.get_running_loop()
-        try:
-            running = loop.run_in_executor(self._executor, call)
-        except RuntimeError:  # closed
-            return call()
-        return await _to_its_end(running)
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
 class Lock(BaseLock):
     """A lock of one key for the tasks of an event loop, made by `Client.lock`.
     Each task releases, renews and reads its own grant, as with `dlease.Lock`."""
@@ -284,24 +170,14 @@ class Lock(BaseLock):
     async def release(self) -> None:
         """Releases the lock, as `dlease.Lock.release`. A task that is cancelled
         meanwhile goes on when that is done."""
-        grant = self._mine()
-        if grant is None:
-            raise NotHeld(f"lock {_shown(self._key)} is not held")
-        status, failure = await self._client._run(grant.release)
-        if status == _ffi.OK:
-            self._forget(grant)
-        else:
-            raise self._error(grant, status, failure)
+        grant = self._held()
+        self._released(grant, await self._client._run(grant.release))
 
     async def renew(self, ttl: float | None = None) -> None:
         """Renews the lease, as `dlease.Lock.renew`."""
         ttl_ms = _arguments.optional_millis("ttl", ttl)
-        grant = self._mine()
-        if grant is None:
-            raise NotHeld(f"lock {_shown(self._key)} is not held")
-        status, failure = await self._client._run(partial(grant.renew, ttl_ms))
-        if status != _ffi.OK:
-            raise self._error(grant, status, failure, ends=False)
+        grant = self._held()
+        self._renewed(grant, await self._client._run(partial(grant.renew, ttl_ms)))
 
     async def __aenter__(self) -> Lock:
         """Acquires the lock, waiting for the `wait` of `Client.lock`.
@@ -325,15 +201,67 @@ class Lock(BaseLock):
         except Error as ours:
             if error is None:
                 raise
-            if sys.version_info >= (3, 11):
-                error.add_note(f"dlease: {type(ours).__name__}: {ours}")
+            note(error, ours)
 
     async def _acquire(self, wait_ms: int) -> None:
         options = _ffi.AcquireOptions(wait_ms=wait_ms, **self._options)
-        grant, (status, failure) = await self._client._waiters.acquire(self._key, options)
-        if status != _ffi.OK:
-            raise error_for(status, failure, f"someone else has lock {_shown(self._key)}")
-        self._remember(grant)
+        self._acquired(*await self._client._waiters.acquire(self._key, options))
+
+
+class Client(BaseClient[Lock]):
+    """A client for the tasks of an event loop. Takes what `dlease.Client` takes,
+    and its other methods mean the same.
+
+    Opening does not block, and raises what `dlease.Client` raises. In a forked
+    child its calls raise Forked.
+    """
+
+    _lock_type = Lock
+
+    def _opened(self) -> None:
+        self._waiters = _Waiters(self._handle)
+        # Not the loop's executor: whatever keeps that busy would keep locks from
+        # being renewed and released.
+        self._executor = ThreadPoolExecutor(4, "dlease")
+
+    async def ping(self, timeout: float = 5.0) -> None:
+        """Makes one round trip to the server, as `dlease.Client.ping`."""
+        await self._run(partial(self._ping, timeout))
+
+    async def close(self) -> None:
+        """Ends what waits with Closed, releases what is held, and takes the
+        connections down, in 2 s at the most. May be called again, which does
+        nothing."""
+        self._waiters.end()
+        # Not in the executor, whose threads may all be at a silent server.
+        try:
+            await _to_its_end(asyncio.ensure_future(asyncio.to_thread(self._handle.close)))
+        finally:
+            self._waiters.finish()
+            self._executor.shutdown(wait=False)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        """Runs a call in one of the client's own threads, to its end: a cancel
+        is raised after that."""
+        if self._waiters.is_forked():
+            return call()  # which raises Forked; the threads are the parent's
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._executor, call)
+        except RuntimeError:  # closed
+            return call()
+        return await _to_its_end(running)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
 
 
 async def _to_its_end(running: asyncio.Future[T]) -> T:
