@@ -16,8 +16,10 @@ const ROLE: &str = "DLEASE_BENCH_CHILD";
 pub(crate) enum How {
     /// By the library.
     Library,
-    /// By a bare loop: GET_LOCK and a row's update in one packet, and back.
+    /// By a bare loop: GET_LOCK and a small row's update in one packet, and back.
     Bare,
+    /// By the same loop, with a row like a lease's, and what is written there.
+    BareLease,
     /// As every rival does: a try, and 100 ms of sleep.
     Polling,
 }
@@ -41,6 +43,7 @@ pub(crate) fn contend(
     let role = match how {
         How::Library => "library",
         How::Bare => "bare",
+        How::BareLease => "bare-lease",
         How::Polling => "polling",
     };
     let start = now_ns() + 400_000_000 + 15_000_000 * count as u64;
@@ -84,6 +87,7 @@ pub(crate) fn run() {
     let turns = match how {
         "library" => library(url, key, start, end),
         "bare" => bare(url, key, start, end),
+        "bare-lease" => bare_lease(url, key, start, end),
         _ => polling(url, start, end),
     };
     let lines: Vec<String> = turns
@@ -133,6 +137,42 @@ fn bare(url: &str, key: &str, start: u64, end: u64) -> Vec<Turn> {
         conn.query_drop(&take).expect("take");
         let token = conn.last_insert_id();
         let (held_ns, released_ns) = (now_ns(), now_ns());
+        conn.query_drop(&release).expect("release");
+        turns.push(Turn { token, held_ns, released_ns });
+    }
+    turns
+}
+
+/// What of the rate is the price of the row, and not of how it is waited for:
+/// the columns, conditions and lengths of the library's own statements.
+fn bare_lease(url: &str, key: &str, start: u64, end: u64) -> Vec<Turn> {
+    const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+    const ROW: &str = "namespace = x'' AND kind = 0 AND lock_key = x'62656e6368'";
+    let mut conn = connect(url);
+    let pid = std::process::id();
+    until(start);
+    let mut turns: Vec<Turn> = Vec::new();
+    while now_ns() < end {
+        let hold = format!("x'{pid:016x}{:016x}'", turns.len());
+        let take = format!(
+            "SELECT GET_LOCK('{key}', 60); \
+             UPDATE bench_lease FORCE INDEX (PRIMARY) SET \
+             token = LAST_INSERT_ID(GREATEST(token + 1, {NOW})), owner = {hold}, \
+             attempt = {hold}, holds = {hold}, ttl_us = 30000000, acquired_us = {NOW}, \
+             renewed_us = {NOW}, expires_us = {NOW} + 30000000, application = x'', \
+             host = x'6c6f63616c686f7374', pid = {pid}, note = x'' WHERE {ROW} \
+             AND ({NOW} < {end} OR LAST_INSERT_ID({NOW} + 0 * token) = 0) \
+             AND (expires_us <= {NOW} OR LAST_INSERT_ID(expires_us - {NOW} \
+             + IF(expires_us - {NOW} > ttl_us, 1, 0)) = 0)"
+        );
+        conn.query_drop(&take).expect("take");
+        let token = conn.last_insert_id();
+        let (held_ns, released_ns) = (now_ns(), now_ns());
+        let release = format!(
+            "UPDATE bench_lease FORCE INDEX (PRIMARY) SET owner = NULL, holds = x'', \
+             expires_us = 0 WHERE {ROW} AND token = {token} AND holds = {hold} \
+             AND expires_us > {NOW}; DO RELEASE_LOCK('{key}')"
+        );
         conn.query_drop(&release).expect("release");
         turns.push(Turn { token, held_ns, released_ns });
     }

@@ -31,13 +31,22 @@ pub(crate) fn measure(url: &str, figures: &mut Vec<Figure>) {
     )
     .expect("a table of our own");
     sql.query_drop("REPLACE INTO bench_gate VALUES (1, 0, 0), (2, 0, 0)").expect("rows");
+    // Which makes the library's tables.
+    Client::open(url).expect("open").ping(Duration::from_secs(5)).expect("ping");
+    sql.query_drop("CREATE TABLE IF NOT EXISTS bench_lease LIKE dl_lock").expect("a table");
+    sql.query_drop(
+        "REPLACE INTO bench_lease (namespace, kind, lock_key, attempt, holds, token, ttl_us, \
+         acquired_us, renewed_us, expires_us, application, host, pid, note) \
+         VALUES (x'', 0, x'62656e6368', x'', x'', 1, 1, 1, 1, 0, x'', x'', 1, x'')",
+    )
+    .expect("a row");
     let bare = between_processes(url, &mut all);
     within_a_process(url, bare, &mut all);
     polling(url, &mut all);
     waiters(url, &mut sql, &mut all);
     first_hand_over(url, Duration::from_millis(200), 60, (15.0, 40.0), &mut all);
     first_hand_over(url, Duration::from_secs(20), 24, (250.0, 250.0), &mut all);
-    sql.query_drop("DROP TABLE bench_gate").expect("dropped");
+    sql.query_drop("DROP TABLE bench_gate, bench_lease").expect("dropped");
 }
 
 struct Figures<'a> {
@@ -56,15 +65,19 @@ fn between_processes(url: &str, all: &mut Figures<'_>) -> f64 {
     let mut bare_of_8 = 0.0;
     for count in [2, 8, 32] {
         let (mut ratios, mut rates, mut bares) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut latencies, mut spreads) = (Vec::new(), Vec::new());
+        let mut lease_ratios = Vec::new();
+        let (mut latencies, mut spreads, mut longest) = (Vec::new(), Vec::new(), 0.0_f64);
         for round in 0..ROUNDS {
             let key = format!("bench-{count}-{round}");
             let bare = rate(&child::contend(url, &key, How::Bare, count, TIME));
             let turns = child::contend(url, &key, How::Library, count, TIME);
+            let bare_lease = rate(&child::contend(url, &key, How::BareLease, count, TIME));
             ratios.push(rate(&turns) / bare);
+            lease_ratios.push(rate(&turns) / bare_lease);
             rates.push(rate(&turns));
             bares.push(bare);
             spreads.push(spread(&turns));
+            longest = longest.max(longest_wait(&turns));
             latencies.append(&mut hand_overs(turns));
         }
         let name = |what: &str| format!("{what}, {count} processes");
@@ -74,10 +87,13 @@ fn between_processes(url: &str, all: &mut Figures<'_>) -> f64 {
         all.add(name("bare gate loop"), median(bares), "/s", None);
         all.add(name("hand-overs"), median(rates), "/s", None);
         all.add(name("hand-overs / bare"), median(ratios), "times", Some(Target::AtLeast(0.9)));
+        let lease_ratio = median(lease_ratios);
+        all.add(name("the same with a lease's row in the loop"), lease_ratio, "times", None);
         all.add(name("release to next, p50"), percentile(&mut latencies, 50), "ms", None);
         all.add(name("release to next, p99"), percentile(&mut latencies, 99), "ms", None);
         let target = Some(Target::AtMost(1.1));
         all.add(name("busiest / idlest"), median(spreads), "times", target);
+        all.add(name("longest wait"), longest, "ms", None);
     }
     bare_of_8
 }
@@ -120,9 +136,11 @@ fn within_a_process(url: &str, bare: f64, all: &mut Figures<'_>) {
 fn polling(url: &str, all: &mut Figures<'_>) {
     let turns = child::contend(url, "bench-poll", How::Polling, 8, TIME * 2);
     all.add("a 100 ms polling lock, 8 processes".to_owned(), rate(&turns) / 2.0, "/s", None);
+    let name = |what: &str| format!("a 100 ms polling lock: {what}");
+    all.add(name("busiest / idlest"), spread(&turns), "times", None);
+    all.add(name("longest wait"), longest_wait(&turns), "ms", None);
     let mut latencies = hand_overs(turns);
-    let name = "a 100 ms polling lock: release to next, p50";
-    all.add(name.to_owned(), percentile(&mut latencies, 50), "ms", None);
+    all.add(name("release to next, p50"), percentile(&mut latencies, 50), "ms", None);
 }
 
 fn waiters(url: &str, sql: &mut Conn, all: &mut Figures<'_>) {
@@ -215,6 +233,12 @@ fn rate(turns: &[Vec<Turn>]) -> f64 {
 fn spread(turns: &[Vec<Turn>]) -> f64 {
     let counts = || turns.iter().map(|turns| turns.len() as f64);
     counts().fold(0.0, f64::max) / counts().fold(f64::INFINITY, f64::min).max(1.0)
+}
+
+/// The longest that one of them waited between two of its turns, in milliseconds.
+fn longest_wait(turns: &[Vec<Turn>]) -> f64 {
+    let wait = |pair: &[Turn]| pair[1].held_ns.saturating_sub(pair[0].released_ns) as f64 / 1e6;
+    turns.iter().flat_map(|turns| turns.windows(2).map(wait)).fold(0.0, f64::max)
 }
 
 /// From each release call to when the next one had the lock, in milliseconds.
