@@ -3,8 +3,10 @@
 //! are shared and noisy; it is printed beside its target, and kept as JSON.
 
 #![allow(clippy::disallowed_types, reason = "measures with std's clock")]
+#![allow(unsafe_code, reason = "asks the system for its own use")]
 
 mod child;
+mod holding;
 mod overhead;
 mod pair;
 mod waiting;
@@ -40,6 +42,7 @@ fn main() {
     for url in urls.split_whitespace() {
         pair::measure(url, &mut figures);
         waiting::measure(url, &mut figures);
+        holding::measure(url, &mut figures);
     }
     overhead::measure(&mut figures);
     print(&figures);

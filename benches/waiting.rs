@@ -173,7 +173,8 @@ fn waiters(url: &str, sql: &mut Conn, all: &mut Figures<'_>) {
     held.release().expect("release");
 }
 
-fn questions(sql: &mut Conn) -> u64 {
+/// How many statements the server was asked so far.
+pub(crate) fn questions(sql: &mut Conn) -> u64 {
     let row = sql.query_first::<(String, u64), _>("SHOW GLOBAL STATUS LIKE 'Questions'");
     row.expect("status").expect("a row").1
 }

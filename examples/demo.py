@@ -20,7 +20,8 @@ def wait(client, key):
 
 def late(client, key):
     """A holder that is too late: its release must not free another's lock."""
-    sleeper = client.lock(key, wait=10, ttl=1)
+    # As if the whole process slept, and the thread that renews with it.
+    sleeper = client.lock(key, wait=10, ttl=1, renew=False)
     sleeper.acquire()
     say(f"sleeper holds it for 1 s, token={sleeper.token}, and falls asleep")
     other = client.lock(key, wait=10)

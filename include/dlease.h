@@ -39,6 +39,8 @@
     { sizeof(dl_client_options), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0 }
 #define DL_ACQUIRE_OPTIONS_INIT \
     { sizeof(dl_acquire_options), 0, 0, 0, NULL, NULL, NULL, 0, 0 }
+#define DL_HOLDER_INIT \
+    { sizeof(dl_holder), 0, 0, 0, 0, 0, 0, { 0 }, { 0 }, { 0 }, { 0 } }
 #define DL_EVENT_INIT { sizeof(dl_event), 0, NULL, NULL, 0, 0, 0 }
 #define DL_STATS_INIT \
     { sizeof(dl_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -61,7 +63,7 @@
 
 /**
  * In dl_event: a lock acquired by dl_acquire_async() was lost; it stays its
- * owner's. Not sent yet.
+ * owner's. Sent once, and not any more once it is released or freed.
  */
 #define DL_EVENT_LOST 3
 
@@ -86,8 +88,7 @@
 #define DL_KIND_NAMED 2
 
 /**
- * The library does not renew the lease; dl_renew() does. No effect yet: every
- * lease is renewed by dl_renew() alone.
+ * The library does not renew the lease; dl_renew() does.
  */
 #define DL_ACQUIRE_MANUAL_RENEW 1
 
@@ -108,7 +109,8 @@
 #define DL_LOST_NOT 0
 
 /**
- * Its time ran out without a renewal.
+ * Its time ran out without a renewal; also where another owner was granted the key
+ * after that.
  */
 #define DL_LOST_EXPIRED 1
 
@@ -118,7 +120,8 @@
 #define DL_LOST_UNREACHABLE 2
 
 /**
- * Another owner was granted the key.
+ * Another owner was granted the key before its time had run out, as the handle
+ * counts it.
  */
 #define DL_LOST_TAKEN 3
 
@@ -303,8 +306,9 @@ typedef struct {
    */
   uint32_t max_connections;
   /**
-   * The most connections that wait for a lock, apart from those; 8. Beyond
-   * them rows are looked at now and then, and order is not kept.
+   * The most connections that wait for a lock, apart from those, one for each key
+   * that is waited for; 8. Beyond them rows are looked at now and then, order is
+   * not kept, and who waits so may wait for as long as others queue.
    */
   uint32_t max_waiting_connections;
   /**
@@ -336,7 +340,8 @@ typedef struct {
    */
   uint64_t ttl_ms;
   /**
-   * Ends automatic renewal after this time; 0: never. No effect yet.
+   * The library renews the lease no longer than this: then it ends, and the lock
+   * is lost by MAX_HOLD. 0: for ever. No effect with MANUAL_RENEW.
    */
   uint64_t max_hold_ms;
   /**
@@ -376,7 +381,8 @@ typedef struct {
    */
   uint64_t tag;
   /**
-   * ACQUIRED: the lock, to be freed by dl_lock_free(). Else NULL.
+   * ACQUIRED: the lock, to be freed by dl_lock_free(). LOST: that lock, which
+   * must not have been freed by another thread in the meantime. Else NULL.
    */
   dl_lock *lock;
   /**
@@ -385,7 +391,7 @@ typedef struct {
    */
   dl_error *error;
   /**
-   * How the acquire ended: as dl_acquire() returns it.
+   * How the acquire ended: as dl_acquire() returns it. LOST: NOT_HELD.
    */
   dl_status status;
   /**
@@ -397,6 +403,57 @@ typedef struct {
    */
   int32_t cause;
 } dl_event;
+
+/**
+ * Who holds a lock. Begin with DL_HOLDER_INIT. For people: by the time that it is
+ * read it may be over.
+ */
+typedef struct {
+  /**
+   * sizeof(dl_holder).
+   */
+  size_t size;
+  /**
+   * The fencing token of the grant.
+   */
+  uint64_t token;
+  /**
+   * How much of the lease is left.
+   */
+  uint64_t remaining_ms;
+  /**
+   * For how long it has been held.
+   */
+  uint64_t held_ms;
+  /**
+   * The length of the lease.
+   */
+  uint64_t ttl_ms;
+  /**
+   * How many hold it: several of one owner, perhaps.
+   */
+  uint32_t holds;
+  /**
+   * The number of the holder's process on its machine.
+   */
+  uint32_t pid;
+  /**
+   * The owner text; "" where the caller gave none.
+   */
+  char owner[256];
+  /**
+   * The holder's program, as it named itself.
+   */
+  char application[72];
+  /**
+   * Its machine.
+   */
+  char host[256];
+  /**
+   * Its note.
+   */
+  char note[256];
+} dl_holder;
 
 /**
  * What a client has done since it was opened, and what it has open now. Begin
@@ -496,7 +553,8 @@ typedef struct {
    */
   uint64_t connections;
   /**
-   * Connections that wait at the server, or keep a bell, now.
+   * Connections that wait at the server, keep a bell, or are left from that: idle
+   * ones are closed after a second or two.
    */
   uint64_t waiting_connections;
 } dl_stats;
@@ -693,8 +751,9 @@ dl_status dl_client_next_event(dl_client *client,
 
 /**
  * A descriptor that is readable while events wait, for poll, epoll and event
- * loops. Not to be read from, written to or closed; it lives as long as the
- * client.
+ * loops: when it is, take events by dl_client_next_event() with a timeout of 0,
+ * until there is none. Not to be read from, written to or closed; it lives as long
+ * as the client.
  *
  * @param client A client; NULL gives -1.
  * @return The descriptor, the same each time; -1 if the system has none to
@@ -703,6 +762,51 @@ dl_status dl_client_next_event(dl_client *client,
  * Blocks: no. Threads: any, also at the same time. After fork: -1.
  */
 int32_t dl_client_event_fd(dl_client *client);
+
+/**
+ * Waits until the lock is lost. Needs no network.
+ *
+ * @param lock A lock; NULL is not held.
+ * @param timeout_ms How long to wait; 0: not at all; DL_WAIT_FOREVER.
+ * @return OK: it is lost; dl_lock_lost_cause() says why. TIMED_OUT: it was not.
+ * NOT_HELD once it is released, also by another thread in the meantime. PANIC.
+ *
+ * Blocks: up to timeout_ms; told within 50 ms of the loss, of which the lock's own
+ * deadline is the latest. Threads: any, also at the same time; the lock must not be
+ * freed meanwhile. After fork: OK.
+ */
+DL_MUST_USE
+dl_status dl_lock_wait_lost(const dl_lock *lock,
+                            uint64_t timeout_ms);
+
+/**
+ * The text of the guard: one locking read, for the caller to run inside its own
+ * open transaction, first thing in it, on its own connection. One row comes back
+ * if the lock is still the last grant of its key, and until that transaction ends
+ * no later grant can be made: what it writes cannot be late. No row: roll back at
+ * once, the lock is lost. Server errors 1205, 1213 and 1020 mean "begin again".
+ *
+ * It does not reach autocommit, XA PREPARE, Galera and groups with several
+ * primaries; and it is gone without a word after DDL, a second BEGIN, COMMIT AND
+ * CHAIN, or a deadlock that was caught.
+ *
+ * @param lock A lock.
+ * @param buffer Receives the text with its NUL, if the capacity suffices.
+ * @param capacity The bytes of the buffer; 0 with NULL asks for the length.
+ * @param length_out Receives the length of the text, without NUL, in any case.
+ * @param error_out Receives the error of a failure; may be NULL.
+ * @return OK; INVALID_ARGUMENT if the capacity is not greater than the length, with
+ * the buffer as it was; NOT_HELD if the lock is lost or released; FORKED, PANIC.
+ *
+ * Blocks: no, and needs no network. Threads: any, also at the same time. After
+ * fork: FORKED.
+ */
+DL_MUST_USE
+dl_status dl_lock_guard_sql(const dl_lock *lock,
+                            char *buffer,
+                            size_t capacity,
+                            size_t *length_out,
+                            dl_error **error_out);
 
 /**
  * Acquires a lock.
@@ -714,9 +818,10 @@ int32_t dl_client_event_fd(dl_client *client);
  * @param lock_out Receives the lock, to be freed by dl_lock_free().
  * @param error_out Receives the error of a failure; may be NULL.
  * @return OK; NOT_ACQUIRED if someone else has it and wait_ms is 0; TIMED_OUT
- * if someone else had it until the deadline; CANCELLED; UNAVAILABLE if the
- * server was not reached until the deadline; SERVER if it refused; CONFIG,
- * INVALID_ARGUMENT and UNSUPPORTED at once; CLOSED, FORKED, INTERNAL, PANIC.
+ * if it was not to be had until the deadline, and someone else was seen to have
+ * it in this call; CANCELLED; UNAVAILABLE if the server was not reached, and it
+ * was seen with nobody; SERVER if it refused; CONFIG, INVALID_ARGUMENT and
+ * UNSUPPORTED at once; CLOSED, FORKED, INTERNAL, PANIC.
  *
  * Blocks: up to wait_ms, or with 0 up to the lesser of io_timeout_ms and the
  * TTL. Threads: any, also at the same time. After fork: FORKED.
@@ -829,6 +934,49 @@ dl_status dl_lock_state(const dl_lock *lock);
  * Blocks: no. Threads: any, also at the same time. After fork: DL_LOST_FORKED.
  */
 int32_t dl_lock_lost_cause(const dl_lock *lock);
+
+/**
+ * Tells who holds a lock.
+ *
+ * @param client A client.
+ * @param key The lock's name, as for dl_acquire().
+ * @param kind DL_KIND_…
+ * @param holder_out Receives the holder; its size is to be set before.
+ * @param error_out Receives the error of a failure; may be NULL.
+ * @return OK; NOT_HELD if nobody holds it; INVALID_ARGUMENT, UNAVAILABLE, SERVER,
+ * CONFIG, UNSUPPORTED, CLOSED, FORKED, INTERNAL, PANIC.
+ *
+ * Blocks: for a round trip; up to io_timeout_ms. Threads: any, also at the same
+ * time. After fork: FORKED.
+ */
+DL_MUST_USE
+dl_status dl_peek(dl_client *client,
+                  const char *key,
+                  int32_t kind,
+                  dl_holder *holder_out,
+                  dl_error **error_out);
+
+/**
+ * Releases a lock by force, whoever holds it. Its token is no longer valid, no
+ * guard with it passes, and its holder is told that it was FORCED at its next
+ * renewal at the latest. An open guard of the holder's is waited for.
+ *
+ * @param client A client.
+ * @param key The lock's name, as for dl_acquire().
+ * @param kind DL_KIND_…
+ * @param error_out Receives the error of a failure; may be NULL.
+ * @return OK: it was held, and is not any more. NOT_HELD: nobody held it.
+ * INVALID_ARGUMENT, UNAVAILABLE, SERVER, CONFIG, UNSUPPORTED, CLOSED, FORKED,
+ * INTERNAL, PANIC.
+ *
+ * Blocks: for a few round trips; up to io_timeout_ms. Threads: any, also at the
+ * same time. After fork: FORKED.
+ */
+DL_MUST_USE
+dl_status dl_force_release(dl_client *client,
+                           const char *key,
+                           int32_t kind,
+                           dl_error **error_out);
 
 /**
  * Reads the counters.

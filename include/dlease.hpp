@@ -70,8 +70,9 @@ struct client_options {
     milliseconds default_ttl{0};
     /// The most connections at a time, 1 to 10000; 8.
     std::uint32_t max_connections = 0;
-    /// The most connections that wait for a lock, apart from those; 8. Beyond
-    /// them rows are looked at now and then, and order is not kept.
+    /// The most connections that wait for a lock, apart from those, one for each key
+    /// that is waited for; 8. Beyond them rows are looked at now and then, order is
+    /// not kept, and who waits so may wait for as long as others queue.
     std::uint32_t max_waiting_connections = 0;
     /// How long a process may serve its own callers before the next process
     /// has its turn, at most UINT32_MAX ms; 200 ms.
@@ -87,7 +88,8 @@ struct acquire_options {
     milliseconds wait = forever;
     /// The length of the lease, 10 ms to 366 days; zero: the client's default.
     milliseconds ttl{0};
-    /// Ends automatic renewal after this time; zero: never. No effect yet.
+    /// The library renews the lease no longer than this: then it ends, and the lock
+    /// is lost. Zero: for ever.
     milliseconds max_hold{0};
     /// The owner, 1 to 255 bytes: an acquire of the same key by the same owner
     /// shares the grant. Each handle is released once, the last one frees the
@@ -306,6 +308,42 @@ public:
     /// once it was released. Blocks: no. After fork: DL_LOST_FORKED.
     std::int32_t lost_cause() const noexcept { return dl_lock_lost_cause(handle_.get()); }
 
+    /// Waits until the lock is lost: true if it is. Needs no network.
+    /// timeout: how long to wait; `forever` has no end.
+    /// Throws not_held once it is released, also by another thread meanwhile.
+    /// Blocks: up to the timeout. After fork: true.
+    bool wait_lost(milliseconds timeout = forever) const {
+        const dl_status status = dl_lock_wait_lost(handle_.get(), wait_ms(timeout));
+        if (status != DL_STATUS_TIMED_OUT) detail::check({status, nullptr, nullptr});
+        return status == DL_STATUS_OK;
+    }
+    /// The same, with the status in place of an exception: OK if it is lost,
+    /// TIMED_OUT, NOT_HELD.
+    [[nodiscard]] dl_status wait_lost(milliseconds timeout, const std::nothrow_t &) const noexcept {
+        return dl_lock_wait_lost(handle_.get(), wait_ms(timeout));
+    }
+
+    /// The text of the guard: one locking read, for an open transaction of the
+    /// caller's own, first thing in it. One row comes back if this lock is still the
+    /// last grant of its key, and until that transaction ends no later grant can be
+    /// made. No row: roll back at once. See dl_lock_guard_sql().
+    /// Throws not_held if the lock is lost or released; forked, internal_error.
+    /// Blocks: no. After fork: throws forked.
+    std::string guard_sql() const {
+        // Twice where the first buffer is too small: the length is told then.
+        for (std::size_t length = 1024;;) {
+            std::string text(length + 1, '\0');
+            const std::size_t room = text.size();
+            dl_error *error = nullptr;
+            const dl_status status = dl_lock_guard_sql(handle_.get(), text.data(), room, &length, &error);
+            detail::outcome outcome{status, detail::handle<dl_error>(error), nullptr};
+            if (status == DL_STATUS_INVALID_ARGUMENT && length >= room) continue;
+            detail::check(std::move(outcome));
+            text.resize(length);
+            return text;
+        }
+    }
+
     /// Renews the lease: it runs for the TTL from now. One with an owner is
     /// never shortened.
     /// ttl: 10 ms to 366 days; zero: the grant's own.
@@ -340,6 +378,10 @@ public:
 
 private:
     friend class client;
+
+    static std::uint64_t wait_ms(milliseconds timeout) noexcept {
+        return timeout >= forever ? DL_WAIT_FOREVER : detail::c_time(std::max(timeout, milliseconds(0)));
+    }
 
     detail::outcome try_renew(milliseconds ttl) noexcept {
         if (ttl < ttl.zero()) return detail::refused("invalid ttl: it is negative");
@@ -388,8 +430,8 @@ public:
     /// ever, with the client's TTL.
     /// key: 1 to 255 bytes, any but NUL, compared byte for byte.
     /// Throws not_acquired if someone else has it and the wait is zero;
-    /// timed_out if someone else had it until the deadline; cancelled;
-    /// unavailable if the server was not reached until the deadline;
+    /// timed_out if it was not to be had until the deadline, and someone else was
+    /// seen to have it; cancelled; unavailable if the server was not reached;
     /// server_error if it refused; config_error, invalid_argument and
     /// unsupported at once; closed, forked, internal_error.
     /// Blocks: for the wait; with zero up to the lesser of io_timeout and the
@@ -410,6 +452,33 @@ public:
     /// the lock. Throws and blocks as acquire() with a wait of zero.
     [[nodiscard]] std::optional<lock> try_acquire(const std::string &key, const acquire_options &options = {}) {
         return acquire_within(milliseconds(0), key, options);
+    }
+
+    /// Who holds the lock of this key; nothing if nobody does.
+    /// Throws unavailable, server_error, config_error, invalid_argument, unsupported,
+    /// closed, forked, internal_error.
+    /// Blocks: for a round trip; up to io_timeout. After fork: throws forked.
+    [[nodiscard]] std::optional<dl_holder> peek(const std::string &key, std::int32_t kind = DL_KIND_LEASE) {
+        dl_holder holder = DL_HOLDER_INIT;
+        if (detail::has_nul(key)) detail::check(detail::refused("invalid key: it has a NUL"));
+        dl_error *error = nullptr;
+        const dl_status status = dl_peek(handle_.get(), key.c_str(), kind, &holder, &error);
+        if (status == DL_STATUS_NOT_HELD) return std::nullopt;
+        detail::check({status, detail::handle<dl_error>(error), nullptr});
+        return holder;
+    }
+
+    /// Releases the lock of this key, whoever holds it: true if somebody did. Its
+    /// token is no longer valid, no guard with it passes, and its holder is told at
+    /// its next renewal at the latest. Throws as peek().
+    /// Blocks: for a few round trips; up to io_timeout. After fork: throws forked.
+    bool force_release(const std::string &key, std::int32_t kind = DL_KIND_LEASE) {
+        if (detail::has_nul(key)) detail::check(detail::refused("invalid key: it has a NUL"));
+        dl_error *error = nullptr;
+        const dl_status status = dl_force_release(handle_.get(), key.c_str(), kind, &error);
+        if (status == DL_STATUS_NOT_HELD) return false;
+        detail::check({status, detail::handle<dl_error>(error), nullptr});
+        return true;
     }
 
     /// Makes one round trip to the server.

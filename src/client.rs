@@ -10,8 +10,9 @@ use crate::events::Event;
 use crate::grant::Grant;
 use crate::key::Key;
 use crate::kinds::lease::Leases;
+use crate::kinds::lease::operate::Holder;
 use crate::lock::Lock;
-use crate::options::{AcquireOptions, ClientOptions, Wait};
+use crate::options::{AcquireOptions, ClientOptions, Kind, SHORTEST_TTL, Wait, check_kind};
 use crate::session::connect::{self, Connector};
 use crate::shared::Shared;
 use crate::sql::Names;
@@ -82,7 +83,8 @@ impl Builder {
     }
 
     /// The most connections that wait for a lock, apart from those; 8 by
-    /// default. Beyond them rows are looked at, and order is not kept.
+    /// default: one for each key that is waited for. Beyond them rows are looked at,
+    /// order is not kept, and who waits so may wait for as long as others queue.
     pub fn max_waiting_connections(mut self, count: u32) -> Builder {
         self.options.max_waiting_connections = Some(count);
         self
@@ -190,6 +192,36 @@ impl Client {
         }
     }
 
+    /// Who holds the lock, if somebody does. For people: by the time that it is
+    /// read it may be over. Blocks for a round trip, and for the client's
+    /// `io_timeout` at most.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT, UNAVAILABLE, SERVER, CONFIG, UNSUPPORTED, CLOSED, FORKED.
+    pub fn peek(&self, key: impl AsRef<[u8]>, kind: Kind) -> Result<Option<Holder>> {
+        self.shared().check()?;
+        check_kind(kind)?;
+        let key = Key::new(key.as_ref())?;
+        let call = self.shared().begin(self.shared().io_deadline());
+        self.shared().leases.peek(call.as_ref(), &key)
+    }
+
+    /// Releases the lock by force, whoever holds it: its token is no longer valid,
+    /// no guard with it passes, and its holder is told that it was
+    /// [`Forced`](crate::LostCause::Forced) at its next renewal. False if nobody
+    /// held it. A guard that is open is waited for. Blocks for a few round trips,
+    /// and for the client's `io_timeout` at most.
+    ///
+    /// # Errors
+    /// As [`Client::peek`].
+    pub fn force_release(&self, key: impl AsRef<[u8]>, kind: Kind) -> Result<bool> {
+        self.shared().check()?;
+        check_kind(kind)?;
+        let key = Key::new(key.as_ref())?;
+        let call = self.shared().begin(self.shared().io_deadline());
+        self.shared().leases.force_release(call.as_ref(), &key)
+    }
+
     /// Begins to acquire a lock, and returns at once; [`Client::next_event`]
     /// gives the outcome, with this tag. Waits take no thread.
     ///
@@ -234,7 +266,11 @@ impl Client {
 
     fn request(&self, key: Key, options: &AcquireOptions) -> (Request, Instant) {
         let settings = &self.shared().leases.connector.settings;
+        let renews = !options.manual_renew;
+        let max_hold = options.max_hold.filter(|_| renews);
         let ttl = options.ttl.unwrap_or(settings.default_ttl);
+        // What is to end is not to be longer from the start.
+        let ttl = max_hold.map_or(ttl, |limit| ttl.min(limit.max(SHORTEST_TTL)));
         let deadline = match options.wait {
             Wait::Try => Instant::now().after(settings.io_timeout.min(ttl)),
             Wait::For(limit) => Instant::now().after(limit),
@@ -247,6 +283,8 @@ impl Client {
             ttl,
             one_try: options.wait == Wait::Try,
             unfair: options.unfair,
+            renews,
+            max_hold,
         };
         (request, deadline)
     }

@@ -3,10 +3,12 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result, Status};
+use crate::grant::{LostCause, Watcher};
 use crate::lock::Lock;
-use crate::sync::{Condvar, Mutex, Timer};
+use crate::sync::{Arc, Condvar, Mutex, Timer};
 use crate::sys::clock::Instant;
 use crate::sys::event_fd::EventFd;
 
@@ -19,6 +21,8 @@ pub struct Event {
     pub tag: u64,
     /// What happened.
     pub outcome: Outcome,
+    /// To whom it happened, of a loss.
+    pub(crate) watcher: Option<Arc<Watcher>>,
 }
 
 /// What happened.
@@ -29,6 +33,9 @@ pub enum Outcome {
     Acquired(Lock),
     /// It is not, for this reason: as from [`Client::acquire`](crate::Client::acquire).
     Failed(Error),
+    /// The lock that this tag acquired is lost, for this reason. Not sent once it
+    /// is released or dropped.
+    Lost(LostCause),
 }
 
 impl Event {
@@ -37,7 +44,7 @@ impl Event {
             Ok(lock) => Outcome::Acquired(lock),
             Err(error) => Outcome::Failed(error),
         };
-        Event { tag, outcome }
+        Event { tag, outcome, watcher: None }
     }
 }
 
@@ -59,6 +66,9 @@ struct State {
 impl Events {
     pub(crate) fn push(&self, event: Event) {
         let mut state = self.state.lock();
+        if event.watcher.as_ref().is_some_and(|watcher| watcher.closed.load(Ordering::SeqCst)) {
+            return;
+        }
         if state.queue.is_empty()
             && let Some(descriptor) = &state.descriptor
         {
@@ -67,6 +77,29 @@ impl Events {
         state.queue.push_back(event);
         drop(state);
         self.bell.wake_one();
+    }
+
+    /// A lock that came as an event is lost.
+    pub(crate) fn push_loss(&self, watcher: Arc<Watcher>, cause: LostCause) {
+        let (tag, outcome) = (watcher.tag, Outcome::Lost(cause));
+        self.push(Event { tag, outcome, watcher: Some(watcher) });
+    }
+
+    /// Takes back the loss of a lock whose holder is done with it, and has said so
+    /// in the watcher: one that is pushed later is left out.
+    pub(crate) fn forget(&self, watcher: &Arc<Watcher>) {
+        let mut state = self.state.lock();
+        let is_its =
+            |event: &Event| event.watcher.as_ref().is_some_and(|w| Arc::ptr_eq(w, watcher));
+        let before = state.queue.len();
+        state.queue.retain(|event| !is_its(event));
+        if state.queue.is_empty()
+            && before > 0
+            && !state.closed
+            && let Some(descriptor) = &state.descriptor
+        {
+            descriptor.clear();
+        }
     }
 
     /// The next event; `None` if there is none until the deadline.

@@ -1,17 +1,19 @@
 //! The handle on a grant: what a holder asks, renews and releases.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
-use crate::grant::{Grant, LostCause, Phase};
+use crate::grant::{Grant, LostCause, Phase, Watcher};
 use crate::kinds::lease::hand_over::HandOver;
 use crate::kinds::lease::{ended, not_held};
 use crate::options::check_ttl;
 use crate::shared::Shared;
 use crate::stats::Counter;
 use crate::sync::Arc;
+use crate::sys::clock::Instant;
 
 /// A lock that was acquired. Dropping it leaves the release to the client's
 /// own thread; [`Lock::release`] tells how it went.
@@ -23,11 +25,37 @@ pub struct Lock {
     client: Arc<Shared>,
     grant: Arc<Grant>,
     released: AtomicBool,
+    /// Where it came as an event, and its loss will.
+    watcher: OnceLock<Arc<Watcher>>,
 }
 
 impl Lock {
     pub(crate) fn new(client: Arc<Shared>, grant: Arc<Grant>) -> Lock {
-        Lock { client, grant, released: AtomicBool::new(false) }
+        Lock { client, grant, released: AtomicBool::new(false), watcher: OnceLock::new() }
+    }
+
+    /// Who is to be told of its loss by an event with this tag, and the grant.
+    pub(crate) fn watch(&self, tag: u64) -> (Arc<Watcher>, Arc<Grant>) {
+        let (handle, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let watcher = Arc::new(Watcher { tag, handle, closed });
+        let _ = self.watcher.set(Arc::clone(&watcher));
+        (watcher, Arc::clone(&self.grant))
+    }
+
+    /// The C handle, which events of its loss are to name.
+    pub(crate) fn is_at(&self, handle: usize) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.handle.store(handle, Ordering::Release);
+        }
+    }
+
+    /// Its holder is done with it: no loss is told any more.
+    fn unwatch(&self) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.closed.store(true, Ordering::SeqCst);
+            self.grant.unwatch(watcher);
+            self.client.events.forget(watcher);
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -64,10 +92,40 @@ impl Lock {
         if self.client.is_forked() {
             return Some(LostCause::Forked);
         }
-        match self.grant.phase() {
-            Phase::Lost(cause) => Some(cause),
-            _ => None,
+        self.grant.lost_cause()
+    }
+
+    /// Waits until the lock is lost, or until `timeout`. True if it is lost. Needs
+    /// no network.
+    ///
+    /// # Errors
+    /// NOT_HELD once it is released.
+    pub fn wait_lost(&self, timeout: Duration) -> Result<bool> {
+        if self.client.is_forked() {
+            return Ok(true);
         }
+        let until = Instant::now().after(timeout);
+        match self.grant.wait_lost(until, || self.released.load(Ordering::Acquire)) {
+            Some(true) => Ok(true),
+            Some(false) => Err(not_held()),
+            None => Ok(false),
+        }
+    }
+
+    /// The text of the guard: one locking read, to be run inside an open
+    /// transaction of the caller's own, first thing in it, on its own connection.
+    /// One row comes back if this lock is still the last grant of its key, and until
+    /// that transaction ends no later grant can be made. No row: roll back at once.
+    /// Does not block, and needs no network.
+    ///
+    /// # Errors
+    /// NOT_HELD if the lock is lost or released; FORKED.
+    pub fn guard_sql(&self) -> Result<String> {
+        self.client.check_forked()?;
+        if !self.is_held() {
+            return Err(not_held());
+        }
+        Ok(self.client.leases.row(&self.grant.key).guard(self.grant.token))
     }
 
     /// Renews the lease for its own TTL from now. Blocks for one round trip,
@@ -100,13 +158,16 @@ impl Lock {
         let turn = self.grant.turn(call).map_err(no_turn)?;
         // A release may have had the turn before.
         let result = if self.is_held() {
-            self.client.leases.renew(call, &self.grant, ttl.unwrap_or(self.grant.ttl))
+            self.client.leases.renew(call, &self.grant, ttl.unwrap_or_else(|| self.grant.ttl()))
         } else {
             Err(not_held())
         };
         drop(turn);
+        // It may end earlier than it did.
+        self.client.start_keepers(self.client.leases.grants.changed(&self.grant));
         // At its deadline the lock is lost, whatever the server would say.
-        if result.is_err() && matches!(self.grant.phase(), Phase::Lost(_)) {
+        if result.is_err() && self.grant.lost_cause().is_some() {
+            self.client.tell_if_lost(&self.grant);
             return Err(not_held());
         }
         result
@@ -129,6 +190,7 @@ impl Lock {
         if self.released.swap(true, Ordering::AcqRel) {
             return Err(not_held());
         }
+        self.unwatch();
         let call = self.client.begin(self.client.io_deadline());
         let result = self.end(call.as_ref());
         if let Err(error) = &result
@@ -140,7 +202,7 @@ impl Lock {
     }
 
     fn end(&self, call: &Arc<crate::call::Call>) -> Result<()> {
-        let turn = self.grant.turn(call).map_err(no_turn)?;
+        let turn = self.grant.last_turn(call).map_err(no_turn)?;
         let (phase, others) = self.grant.leave();
         match phase {
             Phase::Held if others => return Ok(()),
@@ -165,10 +227,11 @@ impl Lock {
         if released {
             self.grant.released();
             leases.stats.count(Counter::Releases);
+            self.client.leases.grants.remove(&self.grant);
         } else {
             leases.tell_lost(call, &self.grant);
+            self.client.tell_if_lost(&self.grant);
         }
-        self.client.forget(&self.grant);
         drop(turn);
         if released { Ok(()) } else { Err(not_held()) }
     }
@@ -192,6 +255,7 @@ impl Drop for Lock {
         if self.client.is_forked() || is_over() {
             return;
         }
+        self.unwatch();
         let (_, others) = self.grant.leave();
         if !others {
             self.client.abandon(&self.grant);

@@ -145,6 +145,7 @@ pub struct AcquireOptions {
     pub(crate) cancel: Option<Cancel>,
     pub(crate) kind: Kind,
     pub(crate) unfair: bool,
+    pub(crate) manual_renew: bool,
 }
 
 /// How long an acquire waits.
@@ -179,8 +180,16 @@ impl AcquireOptions {
         self
     }
 
-    /// Ends automatic renewal after this time. No effect yet: every lease is
-    /// renewed by [`Lock::renew`](crate::Lock::renew) alone.
+    /// The library does not renew the lease: [`Lock::renew`](crate::Lock::renew)
+    /// does.
+    #[must_use]
+    pub fn manual_renew(mut self) -> AcquireOptions {
+        self.manual_renew = true;
+        self
+    }
+
+    /// The library renews the lease no longer than this: then it ends, and the lock is lost by [`LostCause::MaxHold`](crate::LostCause::MaxHold).
+    /// No effect with [`AcquireOptions::manual_renew`].
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> AcquireOptions {
         self.max_hold = Some(limit);
@@ -237,12 +246,17 @@ impl AcquireOptions {
             }
         }
         check_text("note", &self.note, 255)?;
-        if self.kind != Kind::Lease {
-            let message = "this kind of lock is not there yet: LEASE alone";
-            return Err(Error::new(Status::Unsupported, message));
-        }
-        Ok(())
+        check_kind(self.kind)
     }
+}
+
+/// Whether there are locks of this kind.
+pub(crate) fn check_kind(kind: Kind) -> Result<()> {
+    if kind != Kind::Lease {
+        let message = "this kind of lock is not there yet: LEASE alone";
+        return Err(Error::new(Status::Unsupported, message));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

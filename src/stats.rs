@@ -20,7 +20,8 @@ macro_rules! counters {
             pub waiting: u64,
             /// Connections for statements that are open now.
             pub connections: u64,
-            /// Connections that wait at the server, or keep a bell, now.
+            /// Connections that wait at the server, keep a bell, or are left from
+            /// that: idle ones are closed after a second or two.
             pub waiting_connections: u64,
         }
 
@@ -91,7 +92,11 @@ impl Default for Counters {
 
 impl Counters {
     pub(crate) fn count(&self, counter: Counter) {
-        self.0[counter as usize].fetch_add(1, Ordering::Relaxed);
+        self.count_many(counter, 1);
+    }
+
+    pub(crate) fn count_many(&self, counter: Counter, times: u64) {
+        self.0[counter as usize].fetch_add(times, Ordering::Relaxed);
     }
 
     /// A statement is tried again.

@@ -90,6 +90,9 @@ func (c *Client) acquire(ctx context.Context, key string, waits bool, opts []Acq
 		got := <-came
 		// The lock may have been granted in the same moment. Freeing it leaves
 		// its release to the library's own thread, and does not block.
+		if got.loss != nil {
+			c.events.release(got.loss.tag)
+		}
 		C.dl_lock_free(got.lock)
 		C.dl_error_free(got.detail)
 		return nil, c.why(ctx)
@@ -131,7 +134,7 @@ func (c *Client) begin(client *C.dl_client, key string, o *acquireOptions, wait 
 // outcome is what an acquire returns that has come to its end.
 func (c *Client) outcome(ctx context.Context, key string, got outcome) (*Lock, error) {
 	if got.status == 0 {
-		return newLock(c, got.lock, key), nil
+		return newLock(c, got, key), nil
 	}
 	failed := failure(got.status, got.detail)
 	atEnd := failed.Status == StatusTimedOut || failed.Status == StatusUnavailable

@@ -13,7 +13,7 @@ import (
 // again, also when work panics. The context that work gets is derived from ctx
 // and is cancelled, with [ErrLost] as its cause, when the lock is lost; work
 // should end then. The release does not depend on ctx and takes 5 s at most.
-// Nothing renews the lease meanwhile yet: give it a TTL that work fits into.
+// The lease is renewed meanwhile, unless [WithManualRenew] says otherwise.
 //
 // Errors: those of Acquire, with work not run; else what work returned, joined
 // with ErrLost if the lock was lost by the end of it, or with the error of a
@@ -42,8 +42,8 @@ func (c *Client) Do(ctx context.Context, key string, work func(context.Context) 
 }
 
 // Locker gives the lock of this key as a sync.Locker, with the client's default
-// TTL, which is not renewed yet. Lock waits for ever. It and Unlock panic with
-// any error: Unlock also if the lock was lost meanwhile.
+// TTL, and renewed while it is locked. Lock waits for ever. It and Unlock panic
+// with any error: Unlock also if the lock was lost meanwhile.
 //
 // The goroutines that share one Locker exclude each other by a mutex of its
 // own: who unlocks late, with the lease ended, never releases another's. Keep

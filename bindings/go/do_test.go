@@ -121,7 +121,8 @@ func TestLocker(t *testing.T) {
 func TestALockerPanicsWithItsErrors(t *testing.T) {
 	forEachServer(t, func(t *testing.T, url string) {
 		client := open(t, url, dlease.WithDefaultTTL(200*time.Millisecond))
-		locker := client.Locker(newKey(t))
+		key := newKey(t)
+		locker := client.Locker(key)
 		panics := func(call func(), want error) {
 			t.Helper()
 			defer func() {
@@ -132,7 +133,7 @@ func TestALockerPanicsWithItsErrors(t *testing.T) {
 		}
 		panics(locker.Unlock, dlease.ErrNotHeld)
 		locker.Lock()
-		time.Sleep(300 * time.Millisecond)
+		must(t, client.ForceRelease(background, key))
 		panics(locker.Unlock, dlease.ErrLost)
 		locker.Lock() // and goes on working
 		locker.Unlock()

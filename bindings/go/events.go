@@ -7,6 +7,7 @@ package dlease
 import "C"
 
 import (
+	"context"
 	"os"
 	"sync"
 	"syscall"
@@ -15,8 +16,29 @@ import (
 // An outcome of an acquire: a lock of C's, or why there is none.
 type outcome struct {
 	lock   *C.dl_lock
+	loss   *loss
 	status C.dl_status
 	detail *C.dl_error
+}
+
+// A loss is told to whoever holds a lock. It does not know the Lock, which may
+// be collected.
+type loss struct {
+	tag     uint64
+	lost    chan struct{}   // closed when the lock is lost
+	held    context.Context // until it is lost or released
+	endHeld context.CancelCauseFunc
+}
+
+func newLoss(tag uint64) *loss {
+	held, end := context.WithCancelCause(context.Background())
+	return &loss{tag: tag, lost: make(chan struct{}), held: held, endHeld: end}
+}
+
+// tell is called once at most, by whoever has taken the loss out of its map.
+func (l *loss) tell() {
+	l.endHeld(ErrLost)
+	close(l.lost)
 }
 
 // events hands each outcome to the acquire of its tag. It knows the handle of
@@ -26,14 +48,15 @@ type events struct {
 
 	mu      sync.Mutex
 	next    uint64
-	pending map[uint64]chan outcome
+	pending map[uint64]chan outcome // acquires, by their tags
+	held    map[uint64]*loss        // and what they acquired
 
 	ready *os.File // a copy of the library's descriptor, for Go's poller
 	done  chan struct{}
 }
 
 func newEvents(handle *C.dl_client) *events {
-	return &events{handle: handle, pending: make(map[uint64]chan outcome)}
+	return &events{handle: handle, pending: make(map[uint64]chan outcome), held: make(map[uint64]*loss)}
 }
 
 // expect gives a tag, and where its outcome will come. The first starts the
@@ -94,12 +117,34 @@ func (e *events) takeAll() {
 		if C.dl_client_next_event(e.handle, 0, &event) != C.DL_STATUS_OK {
 			return
 		}
+		tag := uint64(event.tag)
+		if event._type == C.DL_EVENT_LOST {
+			if lost := e.release(tag); lost != nil {
+				lost.tell()
+			}
+			continue
+		}
+		got := outcome{lock: event.lock, status: event.status, detail: event.error}
 		e.mu.Lock()
-		came := e.pending[uint64(event.tag)]
-		delete(e.pending, uint64(event.tag))
+		came := e.pending[tag]
+		delete(e.pending, tag)
+		if got.lock != nil {
+			got.loss = newLoss(tag)
+			e.held[tag] = got.loss
+		}
 		e.mu.Unlock()
-		came <- outcome{lock: event.lock, status: event.status, detail: event.error}
+		came <- got
 	}
+}
+
+// release takes out what was acquired with this tag: no loss of it is told any
+// more. Nil if it is out already.
+func (e *events) release(tag uint64) *loss {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	held := e.held[tag]
+	delete(e.held, tag)
+	return held
 }
 
 // close ends the goroutine, and then the client. Nobody may wait any more.
@@ -114,4 +159,12 @@ func (e *events) close() {
 		<-done
 	}
 	C.dl_client_close(e.handle)
+	// Its locks are lost with it.
+	e.mu.Lock()
+	held := e.held
+	e.held = make(map[uint64]*loss)
+	e.mu.Unlock()
+	for _, lost := range held {
+		lost.tell()
+	}
 }

@@ -7,6 +7,8 @@ import "C"
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"math"
 	"runtime"
 	"time"
@@ -20,12 +22,19 @@ type Lock struct {
 	handle *C.dl_lock
 	key    string
 	token  uint64
+	loss   *loss
 }
 
-func newLock(c *Client, handle *C.dl_lock, key string) *Lock {
-	l := &Lock{client: c, handle: handle, key: key, token: uint64(C.dl_lock_token(handle))}
+func newLock(c *Client, got outcome, key string) *Lock {
+	l := &Lock{client: c, handle: got.lock, key: key, token: uint64(C.dl_lock_token(got.lock)), loss: got.loss}
 	// The handle is freed by this alone, so that no method can find it gone.
-	runtime.AddCleanup(l, func(handle *C.dl_lock) { C.dl_lock_free(handle) }, handle)
+	events := c.events
+	runtime.AddCleanup(l, func(got outcome) {
+		if events.release(got.loss.tag) != nil {
+			got.loss.endHeld(nil)
+		}
+		C.dl_lock_free(got.lock)
+	}, got)
 	return l
 }
 
@@ -52,6 +61,55 @@ func (l *Lock) Remaining() time.Duration {
 	runtime.KeepAlive(l)
 	// Kinds without an end say so by the greatest number.
 	return time.Duration(min(ms, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+}
+
+// Lost gives a channel that is closed when the lock is lost: at its own deadline
+// at the latest, whatever the network does, and earlier when a renewal shows it.
+// It stays open when the lock is released. Does not block.
+func (l *Lock) Lost() <-chan struct{} { return l.loss.lost }
+
+// Context gives a context that is cancelled when the lock is lost, with [ErrLost]
+// as its cause, and when it is released. Does not block.
+func (l *Lock) Context() context.Context { return l.loss.held }
+
+// GuardSQL gives the text of the guard: one locking read, for a transaction of
+// the caller's own on any driver, first thing in it. One row comes back if this
+// lock is still the last grant of its key, and until that transaction ends no
+// later grant can be made. No row: roll back at once, the lock is lost. It does
+// not reach autocommit, XA, Galera and groups with several primaries, and is gone
+// after DDL, a second BEGIN, or a deadlock that was caught. Needs no network, and
+// does not block.
+//
+// Errors: [ErrLost], [ErrNotHeld], [ErrForked].
+func (l *Lock) GuardSQL() (string, error) {
+	var length C.size_t
+	C.dl_lock_guard_sql(l.handle, nil, 0, &length, nil)
+	text := make([]C.char, length+1)
+	var detail *C.dl_error
+	status := C.dl_lock_guard_sql(l.handle, &text[0], length+1, &length, &detail)
+	if err := l.result(status, detail); err != nil {
+		return "", err
+	}
+	return C.GoStringN(&text[0], C.int(length)), nil
+}
+
+// Guard runs the guard in tx, as its first statement: see [Lock.GuardSQL]. With an
+// error the transaction is to be rolled back at once. It blocks for a round trip,
+// and while a later grant is being made.
+//
+// Errors: [ErrLost] if the lock is lost; [ErrNotHeld] if it was released; those of
+// the driver, of which the server's 1205, 1213 and 1020 mean "begin again".
+func (l *Lock) Guard(ctx context.Context, tx *sql.Tx) error {
+	text, err := l.GuardSQL()
+	if err != nil {
+		return err
+	}
+	var token uint64
+	err = tx.QueryRowContext(ctx, text).Scan(&token)
+	if errors.Is(err, sql.ErrNoRows) {
+		return &Error{Status: StatusNotHeld, lost: true, text: "the lock is lost: the guard found a later grant, or a server that takes no writes"}
+	}
+	return err
 }
 
 // Renew has the lease run for ttl from now: 10 ms to 366 days, in whole
@@ -97,7 +155,11 @@ func (l *Lock) Release(ctx context.Context) error {
 	return l.client.await(ctx, func() error {
 		var detail *C.dl_error
 		status := C.dl_release(l.handle, &detail)
-		return l.result(status, detail)
+		err := l.result(status, detail)
+		if err == nil && l.client.events.release(l.loss.tag) != nil {
+			l.loss.endHeld(nil)
+		}
+		return err
 	})
 }
 
@@ -126,23 +188,10 @@ var causes = map[C.int32_t]string{
 	C.DL_LOST_MAX_HOLD:    "max hold",
 }
 
-// whileHeld derives a context that is cancelled when the lock ends, with
-// ErrLost as its cause. Needs no network. To be ended by stop.
+// whileHeld derives a context that is cancelled when the lock is lost, with
+// ErrLost as its cause. To be ended by stop.
 func (l *Lock) whileHeld(ctx context.Context) (held context.Context, stop context.CancelFunc) {
 	held, cancel := context.WithCancelCause(ctx)
-	go func() {
-		// In a loop, since a renewal may have moved the end: by another lock
-		// that shares the grant.
-		for l.Held() {
-			select {
-			case <-time.After(max(l.Remaining(), time.Millisecond)):
-				continue
-			case <-l.client.closing.Done(): // which ends its locks
-			case <-held.Done():
-			}
-			break
-		}
-		cancel(ErrLost) // of no effect if it has ended otherwise
-	}()
-	return held, func() { cancel(nil) }
+	unwatch := context.AfterFunc(l.loss.held, func() { cancel(context.Cause(l.loss.held)) })
+	return held, func() { unwatch(); cancel(nil) }
 }

@@ -78,7 +78,7 @@ func TestRenew(t *testing.T) {
 func TestALateReleaseTellsAndFreesNobodyElse(t *testing.T) {
 	forEachServer(t, func(t *testing.T, url string) {
 		client, other, key := open(t, url), open(t, url), newKey(t)
-		first := acquire(t, client, key, dlease.WithTTL(300*time.Millisecond))
+		first := acquire(t, client, key, dlease.WithTTL(300*time.Millisecond), dlease.WithManualRenew())
 		done := make(chan struct{})
 		var second *dlease.Lock
 		go func() { // on the same client

@@ -130,8 +130,9 @@ func WithTTL(ttl time.Duration) AcquireOption {
 	return func(o *acquireOptions) { o.ttlMs = millis(&o.err, "TTL", ttl) }
 }
 
-// WithMaxHold ends automatic renewal after this time, 1 ms at least. Without it
-// nothing does. No effect yet, since nothing renews by itself.
+// WithMaxHold has the library renew the lease no longer than this, 1 ms at least:
+// then it ends, and the lock is lost. Without it nothing ends renewal but Release.
+// No effect with [WithManualRenew].
 func WithMaxHold(limit time.Duration) AcquireOption {
 	return func(o *acquireOptions) { o.maxHoldMs = millis(&o.err, "max hold", limit) }
 }
@@ -154,8 +155,7 @@ func WithKind(kind Kind) AcquireOption {
 	return func(o *acquireOptions) { o.kind = kind }
 }
 
-// WithManualRenew leaves the renewal of the lease to [Lock.Renew]. For now that
-// is so without it too.
+// WithManualRenew leaves the renewal of the lease to [Lock.Renew].
 func WithManualRenew() AcquireOption {
 	return func(o *acquireOptions) { o.flags |= C.DL_ACQUIRE_MANUAL_RENEW }
 }

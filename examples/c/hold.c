@@ -39,6 +39,7 @@ static int hold(dl_client *client, const char *key, double seconds, uint64_t ttl
     dl_error *error = NULL;
     dl_acquire_options options = DL_ACQUIRE_OPTIONS_INIT; /* a wait of 0: one try */
     options.ttl_ms = ttl_ms;
+    if (ttl_ms != 0) options.flags = DL_ACQUIRE_MANUAL_RENEW; /* it is to end */
     dl_status status = dl_acquire(client, key, &options, &lock, &error);
     if (status != DL_STATUS_OK) return failed(status, error);
 

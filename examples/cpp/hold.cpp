@@ -47,7 +47,10 @@ int main(int argc, char **argv) {
     try {
         if (argc < 4 || argc > 5) throw std::out_of_range("arguments");
         time = number(argv[3], seconds, 0.0);
-        if (argc == 5) options.ttl = dlease::milliseconds(number(argv[4], milliseconds, 1LL));
+        if (argc == 5) {
+            options.ttl = dlease::milliseconds(number(argv[4], milliseconds, 1LL));
+            options.flags = DL_ACQUIRE_MANUAL_RENEW;  // it is to end
+        }
     } catch (const std::logic_error &) {
         std::cerr << "usage: hold URL KEY SECONDS [TTL_MS]\n";
         return 2;

@@ -19,7 +19,7 @@ import dlease
 
 def hold(url: str, key: str, seconds: float, ttl: float | None) -> None:
     with dlease.Client(url, application="hold") as client:
-        with client.lock(key, wait=0, ttl=ttl) as lock:
+        with client.lock(key, wait=0, ttl=ttl, renew=ttl is None) as lock:
             print(f"token={lock.token} remaining_ms={lock.remaining() * 1000:.0f}", flush=True)
             time.sleep(seconds)
 

@@ -29,7 +29,8 @@ fn read(arguments: &[String]) -> Option<(&str, &str, Duration, AcquireOptions)> 
     let time = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?;
     let mut options = AcquireOptions::new().wait(Duration::ZERO); // one try
     if let Some(ttl_ms) = ttl {
-        options = options.ttl(Duration::from_millis(ttl_ms.parse().ok()?));
+        // It is to end.
+        options = options.ttl(Duration::from_millis(ttl_ms.parse().ok()?)).manual_renew();
     }
     Some((url, key, time, options))
 }

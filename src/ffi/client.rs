@@ -40,8 +40,9 @@ pub struct dl_client_options {
     pub default_ttl_ms: u64,
     /// The most connections at a time, 1 to 10000; 8.
     pub max_connections: u32,
-    /// The most connections that wait for a lock, apart from those; 8. Beyond
-    /// them rows are looked at now and then, and order is not kept.
+    /// The most connections that wait for a lock, apart from those, one for each key
+    /// that is waited for; 8. Beyond them rows are looked at now and then, order is
+    /// not kept, and who waits so may wait for as long as others queue.
     pub max_waiting_connections: u32,
     /// How long a process may serve its own callers before the next process
     /// has its turn; 200.

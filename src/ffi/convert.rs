@@ -124,6 +124,11 @@ pub(super) unsafe fn sized_out<T: Sized0>(what: &str, pointer: *mut T) -> Result
     Ok(writable)
 }
 
+/// A time to wait, where `DL_WAIT_FOREVER` has no end.
+pub(super) fn timeout(given: u64) -> Duration {
+    if given == u64::MAX { Duration::MAX } else { Duration::from_millis(given) }
+}
+
 /// A duration, where 0 means that none was given.
 pub(super) fn millis(given: u64) -> Option<Duration> {
     (given != 0).then(|| Duration::from_millis(given))

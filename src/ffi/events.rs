@@ -2,14 +2,14 @@
 //! waiters.
 
 use std::ffi::{CString, c_char};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use super::boundary;
 use super::client::{dl_client, own};
 use super::convert::{self, Sized0};
 use super::error::dl_error;
-use super::lock::{acquire_options, dl_acquire_options, dl_lock};
-use super::status::{DL_STATUS_OK, DL_STATUS_TIMED_OUT, dl_status};
+use super::lock::{acquire_options, dl_acquire_options, dl_lock, number_of};
+use super::status::{DL_STATUS_NOT_HELD, DL_STATUS_OK, DL_STATUS_TIMED_OUT, dl_status};
 use crate::events::Outcome;
 
 /// In dl_event: the lock is acquired, and the caller's to free.
@@ -17,8 +17,7 @@ pub const DL_EVENT_ACQUIRED: i32 = 1;
 /// In dl_event: it is not; the error, if there is one, is the caller's to free.
 pub const DL_EVENT_FAILED: i32 = 2;
 /// In dl_event: a lock acquired by dl_acquire_async() was lost; it stays its
-/// owner's. Not sent yet.
-#[expect(dead_code, reason = "the number is promised")]
+/// owner's. Sent once, and not any more once it is released or freed.
 pub const DL_EVENT_LOST: i32 = 3;
 
 /// What became of an acquire that was begun. Begin with DL_EVENT_INIT.
@@ -29,12 +28,13 @@ pub struct dl_event {
     pub size: usize,
     /// The tag given to dl_acquire_async().
     pub tag: u64,
-    /// ACQUIRED: the lock, to be freed by dl_lock_free(). Else NULL.
+    /// ACQUIRED: the lock, to be freed by dl_lock_free(). LOST: that lock, which
+    /// must not have been freed by another thread in the meantime. Else NULL.
     pub lock: *mut dl_lock,
     /// FAILED with a status below 0: the error, to be freed by
     /// dl_error_free(). Else NULL.
     pub error: *mut dl_error,
-    /// How the acquire ended: as dl_acquire() returns it.
+    /// How the acquire ended: as dl_acquire() returns it. LOST: NOT_HELD.
     pub status: dl_status,
     /// DL_EVENT_…; 0: none.
     pub r#type: i32,
@@ -107,11 +107,7 @@ pub unsafe extern "C" fn dl_client_next_event(
         // SAFETY: NULL or valid by the contract, and checked for NULL.
         unsafe { convert::sized_out("event_out", event_out)? };
         let client = convert::there("client", &client)?;
-        let timeout = match timeout_ms {
-            u64::MAX => Duration::MAX,
-            timeout_ms => Duration::from_millis(timeout_ms),
-        };
-        let Some(event) = client.next_event(timeout)? else {
+        let Some(event) = client.next_event(convert::timeout(timeout_ms))? else {
             none = true;
             return Ok(());
         };
@@ -130,6 +126,15 @@ pub unsafe extern "C" fn dl_client_next_event(
             Outcome::Acquired(lock) => {
                 let key = CString::new(lock.key()).unwrap_or_default();
                 out.lock = Box::into_raw(Box::new(dl_lock { lock, key }));
+                // SAFETY: just made, and not anybody else's yet.
+                unsafe { &*out.lock }.lock.is_at(out.lock.expose_provenance());
+            }
+            Outcome::Lost(cause) => {
+                out.r#type = DL_EVENT_LOST;
+                out.status = DL_STATUS_NOT_HELD;
+                out.cause = number_of(cause);
+                let handle = event.watcher.map_or(0, |w| w.handle.load(Ordering::Acquire));
+                out.lock = std::ptr::with_exposed_provenance_mut(handle);
             }
             Outcome::Failed(error) => {
                 out.r#type = DL_EVENT_FAILED;
@@ -147,8 +152,9 @@ pub unsafe extern "C" fn dl_client_next_event(
 }
 
 /// A descriptor that is readable while events wait, for poll, epoll and event
-/// loops. Not to be read from, written to or closed; it lives as long as the
-/// client.
+/// loops: when it is, take events by dl_client_next_event() with a timeout of 0,
+/// until there is none. Not to be read from, written to or closed; it lives as long
+/// as the client.
 ///
 /// @param client A client; NULL gives -1.
 /// @return The descriptor, the same each time; -1 if the system has none to

@@ -32,8 +32,7 @@ pub const DL_KIND_ROW: i32 = 1;
 /// A named lock of the server's. Not yet: UNSUPPORTED.
 pub const DL_KIND_NAMED: i32 = 2;
 
-/// The library does not renew the lease; dl_renew() does. No effect yet: every
-/// lease is renewed by dl_renew() alone.
+/// The library does not renew the lease; dl_renew() does.
 pub const DL_ACQUIRE_MANUAL_RENEW: u32 = 1;
 /// Takes the lock if it is free, though others wait for it already; waits in its
 /// turn otherwise. A single try always does.
@@ -43,11 +42,13 @@ pub const DL_ACQUIRE_LAZY_RELEASE: u32 = 4;
 
 /// Not lost.
 pub const DL_LOST_NOT: i32 = 0;
-/// Its time ran out without a renewal.
+/// Its time ran out without a renewal; also where another owner was granted the key
+/// after that.
 pub const DL_LOST_EXPIRED: i32 = 1;
 /// It could not be renewed in time: the server was not reached.
 pub const DL_LOST_UNREACHABLE: i32 = 2;
-/// Another owner was granted the key.
+/// Another owner was granted the key before its time had run out, as the handle
+/// counts it.
 pub const DL_LOST_TAKEN: i32 = 3;
 /// An operator released it by force.
 pub const DL_LOST_FORCED: i32 = 4;
@@ -73,7 +74,8 @@ pub struct dl_acquire_options {
     pub wait_ms: u64,
     /// The length of the lease, 10 ms to 366 days; 0: the client's default.
     pub ttl_ms: u64,
-    /// Ends automatic renewal after this time; 0: never. No effect yet.
+    /// The library renews the lease no longer than this: then it ends, and the lock
+    /// is lost by MAX_HOLD. 0: for ever. No effect with MANUAL_RENEW.
     pub max_hold_ms: u64,
     /// The owner, 1 to 255 bytes: an acquire of the same key by the same owner
     /// shares the grant. Each handle is released once, the last release frees
@@ -112,9 +114,10 @@ impl Sized0 for dl_acquire_options {
 /// @param lock_out Receives the lock, to be freed by dl_lock_free().
 /// @param error_out Receives the error of a failure; may be NULL.
 /// @return OK; NOT_ACQUIRED if someone else has it and wait_ms is 0; TIMED_OUT
-/// if someone else had it until the deadline; CANCELLED; UNAVAILABLE if the
-/// server was not reached until the deadline; SERVER if it refused; CONFIG,
-/// INVALID_ARGUMENT and UNSUPPORTED at once; CLOSED, FORKED, INTERNAL, PANIC.
+/// if it was not to be had until the deadline, and someone else was seen to have
+/// it in this call; CANCELLED; UNAVAILABLE if the server was not reached, and it
+/// was seen with nobody; SERVER if it refused; CONFIG, INVALID_ARGUMENT and
+/// UNSUPPORTED at once; CLOSED, FORKED, INTERNAL, PANIC.
 ///
 /// Blocks: up to wait_ms, or with 0 up to the lesser of io_timeout_ms and the
 /// TTL. Threads: any, also at the same time. After fork: FORKED.
@@ -151,12 +154,7 @@ pub(super) unsafe fn acquire_options(given: dl_acquire_options) -> Result<Acquir
     if given.flags & !known != 0 {
         return Err(Error::invalid(format!("invalid flags: {:#x}", given.flags)));
     }
-    let kind = match given.kind {
-        DL_KIND_LEASE => Kind::Lease,
-        DL_KIND_ROW => Kind::Row,
-        DL_KIND_NAMED => Kind::Named,
-        other => return Err(Error::invalid(format!("invalid kind: {other}"))),
-    };
+    let kind = kind_of(given.kind)?;
     // SAFETY: passed on.
     unsafe {
         Ok(AcquireOptions {
@@ -172,7 +170,17 @@ pub(super) unsafe fn acquire_options(given: dl_acquire_options) -> Result<Acquir
             cancel: given.cancel.as_ref().map(dl_cancel::token).transpose()?,
             kind,
             unfair: given.flags & DL_ACQUIRE_UNFAIR != 0,
+            manual_renew: given.flags & DL_ACQUIRE_MANUAL_RENEW != 0,
         })
+    }
+}
+
+pub(super) fn kind_of(given: i32) -> Result<Kind> {
+    match given {
+        DL_KIND_LEASE => Ok(Kind::Lease),
+        DL_KIND_ROW => Ok(Kind::Row),
+        DL_KIND_NAMED => Ok(Kind::Named),
+        other => Err(Error::invalid(format!("invalid kind: {other}"))),
     }
 }
 
@@ -325,7 +333,7 @@ pub unsafe extern "C" fn dl_lock_lost_cause(lock: *const dl_lock) -> i32 {
     })
 }
 
-fn number_of(cause: LostCause) -> i32 {
+pub(super) fn number_of(cause: LostCause) -> i32 {
     match cause {
         LostCause::Expired => DL_LOST_EXPIRED,
         LostCause::Unreachable => DL_LOST_UNREACHABLE,

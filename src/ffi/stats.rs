@@ -58,7 +58,8 @@ pub struct dl_stats {
     pub waiting: u64,
     /// Connections for statements that are open now.
     pub connections: u64,
-    /// Connections that wait at the server, or keep a bell, now.
+    /// Connections that wait at the server, keep a bell, or are left from that: idle
+    /// ones are closed after a second or two.
     pub waiting_connections: u64,
 }
 

@@ -109,6 +109,19 @@ impl Session {
         self.run(call, |conn| drain(&mut conn.query_iter(sql)?))
     }
 
+    /// Runs several statements in one packet, and returns the rows of the last.
+    /// The first that fails is the last that was run.
+    pub(crate) fn query_last(&mut self, call: &Call, sql: &str) -> Result<Vec<Cells>, Failure> {
+        self.run(call, |conn| {
+            let mut results = conn.query_iter(sql)?;
+            let mut last = Vec::new();
+            while let Some(result) = results.iter() {
+                last = result.map(|row| row.map(cells)).collect::<mysql::Result<_>>()?;
+            }
+            Ok(last)
+        })
+    }
+
     /// Runs one query and returns its rows.
     pub(crate) fn query(&mut self, call: &Call, sql: &str) -> Result<Vec<Cells>, Failure> {
         self.run(call, |conn| rows(conn, sql))
@@ -244,13 +257,16 @@ fn in_steps(limit: Duration) -> Duration {
 }
 
 fn rows(conn: &mut Conn, sql: &str) -> mysql::Result<Vec<Cells>> {
-    let rows: Vec<mysql::Row> = conn.query(sql)?;
+    Ok(conn.query::<mysql::Row, _>(sql)?.into_iter().map(cells).collect())
+}
+
+fn cells(row: mysql::Row) -> Cells {
     let cell = |value| match value {
         mysql::Value::NULL => None,
         mysql::Value::Bytes(bytes) => Some(bytes),
         other => Some(other.as_sql(true).into_bytes()),
     };
-    Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(cell).collect()).collect())
+    row.unwrap().into_iter().map(cell).collect()
 }
 
 /// The number in a column of the first row; 0 if there is none.

@@ -94,6 +94,11 @@ impl Pool {
         Pool::make(connector, true, most)
     }
 
+    /// The renewer's, which does one thing at a time.
+    pub(crate) fn for_renewing(connector: Arc<Connector>) -> Pool {
+        Pool::make(connector, false, 1)
+    }
+
     fn make(connector: Arc<Connector>, for_waiting: bool, most: usize) -> Pool {
         let state = State {
             idle: Vec::new(),

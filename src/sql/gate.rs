@@ -78,6 +78,11 @@ impl Gate {
         format!("DO RELEASE_LOCK('{}')", self.bell)
     }
 
+    /// `first_at_gate`: the session that is the first there; NULL if none is.
+    pub(crate) fn first(&self) -> String {
+        format!("SELECT IS_USED_LOCK('{}')", self.gate)
+    }
+
     /// `look_at_gate`: whether nobody stands there, where that must not be a part
     /// of a statement that goes into the binary log.
     pub(crate) fn look(&self) -> String {

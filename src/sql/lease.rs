@@ -20,6 +20,10 @@ pub(crate) const STEPPED: u64 = 1 << 61;
 /// Reported where the lease is free, and others stand at the gate for it.
 pub(crate) const QUEUED: u64 = 1 << 60;
 
+/// What a release by force leaves in `attempt`, until the next grant: by that its
+/// holder learns of it.
+pub(crate) const FORCED: [u8; 16] = *b"forced by dlease";
+
 /// All that a grant, a renewal or a release changes in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -241,11 +245,55 @@ impl Row<'_> {
         )
     }
 
-    /// `left`: the microseconds that a lease has left, no row if it has no row.
+    /// `peek`: token, owner, holds, microseconds left, since the grant, TTL,
+    /// application, host, pid, note. For people: nothing is decided by it.
+    pub(crate) fn peek(&self) -> String {
+        let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
+        format!(
+            "SELECT token, owner, holds, IF(expires_us > {now}, expires_us - {now}, 0) AS left_us, \
+             IF({now} > acquired_us, {now} - acquired_us, 0) AS held_us, ttl_us, \
+             application, host, pid, note FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
+        )
+    }
+
+    /// `force`: the grant of this token ends, whoever holds it, and no renewal,
+    /// release or guard of it finds it any more: the token is another.
+    ///
+    /// It compares the token that was seen, so that sent again after a lost reply
+    /// it does not end the grant of whoever came next.
+    pub(crate) fn force(&self, token: u64) -> String {
+        let (lock, row, now, forced) = (&self.names.lock, self.is_this(), NOW_US, hex(&FORCED));
+        format!(
+            "UPDATE {lock} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, {now}), \
+             owner = NULL, attempt = {forced}, holds = x'', renewed_us = {now}, expires_us = 0 \
+             WHERE {row} AND token = {token} AND expires_us > {now}"
+        )
+    }
+
+    /// `guard`: to be run by the caller, in a transaction of its own: one row if the
+    /// grant of this token is still the last one, and until that transaction ends
+    /// no later grant can be made.
+    ///
+    /// The shared lock is on the record of `fence` alone, which the statement
+    /// reads and nothing else: a grant writes it, a renewal, a release or a try of
+    /// a held lease does not. So it blocks the next grant, and nothing blocks it
+    /// but one. There is no time in it, which the caller's session could have set.
+    /// On a server that takes no writes it finds nothing: a lock there would hold
+    /// back nobody.
+    pub(crate) fn guard(&self, token: u64) -> String {
+        let (lock, row) = (&self.names.lock, self.is_this());
+        format!(
+            "SELECT token FROM {lock} FORCE INDEX (fence) WHERE {row} \
+             AND token = {token} AND @@global.read_only = 0 LOCK IN SHARE MODE"
+        )
+    }
+
+    /// `left`: the microseconds that a lease has left, and its holds; no row if it
+    /// has no row.
     pub(crate) fn left(&self) -> String {
         let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
         format!(
-            "SELECT IF(expires_us > {now}, expires_us - {now}, 0) AS left_us \
+            "SELECT IF(expires_us > {now}, expires_us - {now}, 0) AS left_us, holds \
              FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
         )
     }
@@ -257,7 +305,8 @@ impl Row<'_> {
         format!("SELECT token FROM {lock} FORCE INDEX (PRIMARY) WHERE {row} FOR UPDATE NOWAIT")
     }
 
-    /// `look`: token, owner, holds, expiry, microseconds left, TTL, last renewal.
+    /// `look`: token, owner, holds, expiry, microseconds left, TTL, last renewal,
+    /// attempt.
     ///
     /// A plain read at READ COMMITTED or in a transaction of its own: it sees
     /// all that is committed and waits for nobody. It proves that an attempt
@@ -266,7 +315,8 @@ impl Row<'_> {
         let (lock, row, now) = (&self.names.lock, self.is_this(), NOW_US);
         format!(
             "SELECT token, owner, holds, expires_us, \
-             IF(expires_us > {now}, expires_us - {now}, 0) AS left_us, ttl_us, renewed_us \
+             IF(expires_us > {now}, expires_us - {now}, 0) AS left_us, ttl_us, renewed_us, \
+             attempt \
              FROM {lock} FORCE INDEX (PRIMARY) WHERE {row}"
         )
     }

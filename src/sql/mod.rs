@@ -9,6 +9,7 @@
 
 pub(crate) mod gate;
 pub(crate) mod lease;
+pub(crate) mod renewal;
 pub(crate) mod schema;
 pub(crate) mod session;
 

@@ -99,6 +99,7 @@ impl Waiting {
             queue.work = Work::None;
             queue.stand_from = from;
             queue.is_urgent = false;
+            queue.look_later();
             state.want_stander(&stand.key);
         }
         state.tidy(&stand.key);

@@ -18,8 +18,8 @@ use crate::key::Key;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::sys::clock::Instant;
 pub(crate) use crew::Crew;
-use queue::{Queue, Stand, Work};
-use waiter::Waiter;
+use queue::{Queue, Stand, Turn, Work};
+use waiter::{Granted, Waiter};
 
 /// For how long a key counts as contended after others were seen at it.
 const CONTENDED: Duration = Duration::from_millis(50);
@@ -151,6 +151,11 @@ impl Waiting {
         }
     }
 
+    /// Whether this one is the first who waits for its key, or waits no more.
+    pub(crate) fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
+        self.head(&waiter.request.key).is_none_or(|head| Arc::ptr_eq(&head, waiter))
+    }
+
     /// The first who waits for the key.
     pub(crate) fn head(&self, key: &Key) -> Option<Arc<Waiter>> {
         self.state.lock().queues.get_mut(key)?.head()
@@ -178,13 +183,35 @@ impl Waiting {
         self.wake_who_is_wanted(&state, Some(key));
     }
 
-    /// Takes a waiter out that has got what it waited for.
-    pub(crate) fn served(&self, waiter: &Arc<Waiter>) {
+    /// The turn of this process that the grant of this hold belongs to, if it went to
+    /// one of its waiters: since when, and whether it has gone on through the gate.
+    pub(crate) fn turn_of(&self, key: &Key, hold: &[u8]) -> Option<(Instant, bool)> {
+        let state = self.state.lock();
+        let turn = state.queues.get(key)?.turn.as_ref()?;
+        (turn.hold == hold).then_some((turn.began, turn.goes_on))
+    }
+
+    /// Takes a waiter out that gets what it waited for.
+    pub(crate) fn served(&self, waiter: &Arc<Waiter>, granted: &Granted) {
+        let Granted { hold, turn_began, turn_goes_on, .. } = *granted;
+        self.turn(&waiter.request.key, hold, turn_began, turn_goes_on);
+        self.told(waiter);
+    }
+
+    /// The grant of this hold goes to one of those who wait, or is about to.
+    pub(crate) fn turn(&self, key: &Key, hold: [u8; 16], began: Instant, goes_on: bool) {
+        if let Some(queue) = self.state.lock().queues.get_mut(key) {
+            queue.free_since = None;
+            queue.turn = Some(Turn { hold, began, goes_on });
+        }
+    }
+
+    /// Takes a waiter out that is told how its wait ended.
+    pub(crate) fn told(&self, waiter: &Arc<Waiter>) {
         let mut state = self.state.lock();
         let key = &waiter.request.key;
         if let Some(queue) = state.queues.get_mut(key) {
             queue.remove(waiter);
-            queue.free_since = None;
         }
         // Who has no thread does not leave by itself.
         state.call_off_if_empty(key);

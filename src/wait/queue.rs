@@ -59,6 +59,15 @@ pub(super) struct Queue {
     held_at: Option<Instant>,
     pub(super) error: Option<Error>,
     pub(super) bell: Bell,
+    /// The last grant to one of its waiters, and the turn that it belongs to.
+    pub(super) turn: Option<Turn>,
+}
+
+/// See [`Granted`](super::waiter::Granted).
+pub(super) struct Turn {
+    pub(super) hold: [u8; 16],
+    pub(super) began: Instant,
+    pub(super) goes_on: bool,
 }
 
 /// Who works for a queue.
@@ -86,6 +95,7 @@ impl Queue {
             held_at: None,
             error: None,
             bell: Bell::None,
+            turn: None,
         }
     }
 
@@ -173,10 +183,17 @@ impl Queue {
     /// The next look comes after a pause.
     pub(super) fn look_later(&mut self) {
         let now = Instant::now();
-        self.due = match self.work {
-            Work::Standing(_) if !self.is_urgent => now.after(LAST_RESORT),
-            _ => now.after(pace::pause(now.since(self.since))),
-        };
+        let pause = if self.stands() { LAST_RESORT } else { pace::pause(now.since(self.since)) };
+        self.due = now.after(pause);
+    }
+
+    /// Whether somebody stands for it in the queue at the gate: not yet, while it has
+    /// no session there, and not only there, once it waits for the row alone.
+    fn stands(&self) -> bool {
+        match &self.work {
+            Work::Standing(stand) => stand.has_place() && !self.is_urgent,
+            _ => false,
+        }
     }
 
     /// A look found the lease free, or held for `left`. True if it is to be
@@ -186,8 +203,7 @@ impl Queue {
         let Some(left) = left.filter(|left| !left.is_zero()) else {
             let now = Instant::now();
             self.free_since.get_or_insert(now);
-            let stands = matches!(self.work, Work::Standing(_)) && !self.is_urgent;
-            if stands && !self.is_overtaken() {
+            if self.stands() && !self.is_overtaken() {
                 // It may be on its way to whoever is first at the gate.
                 self.due = now.after(OVERTAKEN / 3);
                 return false;
@@ -196,13 +212,10 @@ impl Queue {
         };
         self.free_since = None;
         self.saw_held();
-        match self.work {
-            // Whoever is first at the gate wakes by itself, if it is one of us.
-            Work::Standing(_) if !self.is_urgent => {}
-            _ => {
-                let ends = Instant::now().after(left.saturating_add(Duration::from_millis(1)));
-                self.due = self.due.min(ends);
-            }
+        // Whoever is first at the gate wakes by itself, if it is one of us.
+        if !self.stands() {
+            let ends = Instant::now().after(left.saturating_add(Duration::from_millis(1)));
+            self.due = self.due.min(ends);
         }
         self.may_join()
     }
@@ -246,6 +259,8 @@ pub(crate) struct Place {
 pub(crate) struct Stand {
     pub(crate) key: Key,
     at: Mutex<Option<Place>>,
+    /// It has a session.
+    reached: AtomicBool,
     /// It is in a statement that waits.
     waits: AtomicBool,
     /// Nobody waits for the key any more.
@@ -262,6 +277,7 @@ impl Stand {
         Stand {
             key,
             at: Mutex::default(),
+            reached: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             over: AtomicBool::new(false),
             rung: AtomicBool::new(false),
@@ -273,6 +289,12 @@ impl Stand {
     pub(crate) fn at(&self, call: &Arc<Call>, session: &Session) {
         let (call, server) = (Arc::clone(call), Arc::clone(&session.server));
         *self.at.lock() = Some(Place { call, session: session.id, server });
+        self.reached.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has a session.
+    fn has_place(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
     }
 
     /// Where it stands, once it has a session.
@@ -340,14 +362,7 @@ mod tests {
     use crate::wait::waiter::Request;
 
     fn waiter(key: &str) -> Arc<Waiter> {
-        let request = Request {
-            key: Key::new(key.as_bytes()).unwrap(),
-            owner: None,
-            note: Vec::new(),
-            ttl: Duration::from_secs(1),
-            one_try: false,
-            unfair: false,
-        };
+        let request = Request { one_try: false, ..Request::of(Key::new(key.as_bytes()).unwrap()) };
         Arc::new(Waiter::new(Arc::new(Call::new(Instant::NEVER)), request))
     }
 
@@ -383,7 +398,11 @@ mod tests {
     fn a_free_row_is_taken_at_once_unless_somebody_stands_for_it() {
         let mut queue = Queue::new();
         assert!(queue.looked(None));
-        queue.work = Work::Standing(Arc::new(Stand::new(Key::new(b"k").unwrap())));
+        let stand = Arc::new(Stand::new(Key::new(b"k").unwrap()));
+        queue.work = Work::Standing(Arc::clone(&stand));
+        assert!(queue.looked(None), "nobody stands at the gate yet");
+        queue.free_since = None;
+        stand.reached.store(true, Ordering::Relaxed);
         assert!(!queue.looked(None), "it is on its way to the first at the gate");
         assert!(!queue.is_overtaken());
         queue.is_urgent = true;

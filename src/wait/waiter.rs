@@ -22,6 +22,26 @@ pub(crate) struct Request {
     pub(crate) one_try: bool,
     /// Takes a free lease though others wait for it.
     pub(crate) unfair: bool,
+    /// The library renews it, for as long as `max_hold`.
+    pub(crate) renews: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+#[cfg(test)]
+impl Request {
+    /// One try for a lease of a second, for tests.
+    pub(crate) fn of(key: Key) -> Request {
+        Request {
+            key,
+            owner: None,
+            note: Vec::new(),
+            ttl: Duration::from_secs(1),
+            one_try: true,
+            unfair: false,
+            renews: false,
+            max_hold: None,
+        }
+    }
 }
 
 /// A lease as it was granted.
@@ -32,6 +52,9 @@ pub(crate) struct Granted {
     pub(crate) deadline: Instant,
     /// Since when this process has served its own callers with the key.
     pub(crate) turn_began: Instant,
+    /// It came through the gate while that turn was under way: the turn goes on for
+    /// this grant, and for no other that comes so.
+    pub(crate) turn_goes_on: bool,
 }
 
 /// See the module's text.

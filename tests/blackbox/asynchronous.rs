@@ -225,3 +225,82 @@ fn thousands_wait_on_as_many_keys_with_few_threads() {
         assert!(took < ms(30_000), "{took:?}");
     });
 }
+
+#[test]
+fn owners_that_were_begun_without_threads_are_served_in_their_order() {
+    each_server(|server| {
+        let (holder, client) = (server.client(), server.client());
+        for _ in 0..5 {
+            let key = unique("owners");
+            let held = take(&holder, &key);
+            for tag in 0..8 {
+                let options = wait(20_000);
+                let options = if tag < 6 { options.owner(format!("o{tag}")) } else { options };
+                client.acquire_async(&key, &options, tag).unwrap();
+            }
+            thread::sleep(ms(200));
+            held.release().unwrap();
+            for tag in 0..8 {
+                let (which, lock) = acquired(next(&client));
+                assert_eq!(which, tag);
+                lock.release().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn an_unfair_acquire_without_a_thread_takes_a_free_lock_at_once() {
+    each_server_at_once(|server| {
+        let (holder, client) = (server.client(), server.client());
+        let (mut foreign, key) = (server.other(), unique("unfair"));
+        let held = take(&holder, &key);
+        let gate = server.gate_of(&key);
+        // Free, and yet nobody of the queue has it: a foreign session is at the gate.
+        let ask = format!("SELECT GET_LOCK('{gate}', 1)");
+        eventually("it is at the gate", || foreign.row::<Option<u64>>(&ask) == Some(Some(1)));
+        held.release().unwrap();
+        client.acquire_async(&key, &wait(20_000), 1).unwrap();
+        thread::sleep(ms(200));
+        let begun = Instant::now();
+        client.acquire_async(&key, &wait(20_000).unfair(), 2).unwrap();
+        let (tag, lock) = acquired(next(&client));
+        assert_eq!(tag, 2);
+        assert!(begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+        lock.release().unwrap();
+        foreign.run("DO RELEASE_ALL_LOCKS()");
+        acquired(next(&client)).1.release().unwrap();
+    });
+}
+
+#[test]
+fn owners_whose_row_is_locked_hold_up_no_other_key() {
+    each_server_at_once(|server| {
+        let (client, mut blocker) = (server.client(), server.other());
+        let key = unique("joined");
+        let options = |ttl_ms| AcquireOptions::new().owner("o").ttl(ms(ttl_ms)).wait(ms(20_000));
+        let held = client.acquire(&key, &options(30_000)).unwrap();
+        blocker.run("BEGIN");
+        assert_eq!(blocker.lock_row(&key), 0);
+        for tag in 0..8 {
+            client.acquire_async(&key, &options(60_000), tag).unwrap();
+        }
+        thread::sleep(ms(100));
+        let begun = Instant::now();
+        client.acquire_async(unique("free"), &wait(10_000), 100).unwrap();
+        client.acquire_async(unique("free"), &wait(0), 101).unwrap();
+        for _ in 0..2 {
+            let (tag, lock) = acquired(next(&client));
+            assert!(tag >= 100, "{tag}");
+            lock.release().unwrap();
+        }
+        assert!(begun.elapsed() < ms(2_000), "{:?}", begun.elapsed());
+        blocker.run("COMMIT");
+        for _ in 0..8 {
+            let (_, lock) = acquired(next(&client));
+            assert_eq!(lock.token(), held.token());
+            lock.release().unwrap();
+        }
+        held.release().unwrap();
+    });
+}

@@ -78,6 +78,29 @@ fn an_accounts_own_limit_is_waited_for_and_shared_by_all_threads() {
         lock.renew().unwrap();
         succeeds_when_there_is_room(&newcomer, others);
         lock.release().unwrap();
+        // One that has no connection left to wait with: its row is looked at.
+        for host in ["%", "localhost"] {
+            own.root().run(&format!("ALTER USER 'dl'@'{host}' WITH MAX_USER_CONNECTIONS 4"));
+        }
+        let (waiter, key) = (own.server.client(), unique("no-place"));
+        waiter.ping(ms(5_000)).unwrap();
+        let held = take(&holder, &key);
+        let others = fill(&own);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| take(&waiter, &key));
+            thread::sleep(ms(2_500));
+            let ((), took) = timed(|| {
+                held.release().unwrap();
+                waiting.join().unwrap().release().unwrap();
+            });
+            assert!(took < ms(2_000), "{took:?}");
+        });
+        assert!(waiter.stats().looks > 3, "{:?}", waiter.stats());
+        drop(others);
+        for host in ["%", "localhost"] {
+            own.root().run(&format!("ALTER USER 'dl'@'{host}' WITH MAX_USER_CONNECTIONS 3"));
+        }
+        waiter.close();
         // Eight connections are allowed to the client, two more to it by the
         // server: ten threads go by what they get.
         thread::scope(|scope| {

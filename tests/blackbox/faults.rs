@@ -51,7 +51,7 @@ fn contend(
     stop: Instant,
     seen: &Mutex<Vec<Held>>,
 ) {
-    let options = AcquireOptions::new().wait(ms(500)).ttl(ms(ttl));
+    let options = AcquireOptions::new().wait(ms(500)).ttl(ms(ttl)).manual_renew();
     let mut key = seed;
     while Instant::now() < stop {
         key = (key * 5 + 1) % keys.len();

@@ -11,7 +11,7 @@ use crate::support::{each_server, each_server_at_once, ms, status, take, timed, 
 
 /// One try as an owner, for a lease of `ttl_ms`.
 fn try_as(client: &Client, key: &str, owner: &str, ttl_ms: u64) -> Option<Lock> {
-    let options = AcquireOptions::new().owner(owner).ttl(ms(ttl_ms));
+    let options = AcquireOptions::new().owner(owner).ttl(ms(ttl_ms)).manual_renew();
     client.try_acquire(key, &options).expect("try_acquire")
 }
 

@@ -99,6 +99,39 @@ fn a_process_serves_its_own_no_longer_than_its_turn() {
 }
 
 #[test]
+fn a_process_has_no_second_turn_while_another_waits() {
+    each_server_at_once(|server| {
+        let turn = ms(2_000);
+        let client = || server.client_with(|builder| builder.fairness(turn));
+        let (busy, other) = (client(), client());
+        let key = unique("one-turn");
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let lock = take(&busy, &key);
+                        thread::sleep(ms(2));
+                        lock.release().unwrap();
+                    }
+                });
+            }
+            // The busy one stands at the gate, for its own, before the other comes.
+            let waits: Vec<Duration> = (0..3)
+                .map(|_| {
+                    thread::sleep(ms(100));
+                    let (lock, took) = timed(|| take(&other, &key));
+                    lock.release().unwrap();
+                    took
+                })
+                .collect();
+            over.store(true, Ordering::Relaxed);
+            assert!(waits.iter().all(|took| *took < turn * 3 / 2), "{waits:?}");
+        });
+    });
+}
+
+#[test]
 fn whoever_leaves_delays_nobody_and_gets_nothing_later() {
     each_server_at_once(|server| {
         let clients: Vec<Client> = (0..4).map(|_| server.client()).collect();

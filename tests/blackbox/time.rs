@@ -17,7 +17,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Acquires a lease of `ttl` in one try.
 fn try_for(client: &Client, key: &str, ttl: Duration) -> dlease::Result<Option<Lock>> {
-    client.try_acquire(key, &AcquireOptions::new().ttl(ttl))
+    client.try_acquire(key, &AcquireOptions::new().ttl(ttl).manual_renew())
 }
 
 /// What the handle claims, which may never be more than the row gives it.
@@ -102,7 +102,7 @@ fn a_renewal_to_a_ttl_out_of_bounds_is_refused_and_changes_nothing() {
     each_server(|server| {
         let (client, mut other) = (server.client(), server.other());
         let key = unique("bounds");
-        let lock = take(&client, &key);
+        let lock = take_for(&client, &key, ms(30_000));
         let before = other.whole(&key);
         for ttl in [Duration::ZERO, ms(1), ms(9), DAY * 367, Duration::MAX] {
             assert_eq!(status(lock.renew_for(ttl)), Status::InvalidArgument, "{ttl:?}");

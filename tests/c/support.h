@@ -90,13 +90,14 @@ static inline dl_client *open_client(const char *url) {
     return client;
 }
 
-/* Acquires within wait_ms, or fails the test. */
+/* Acquires within wait_ms, or fails the test. A lease of a given length is not renewed. */
 static inline dl_lock *acquire(dl_client *client, const char *key, uint64_t wait_ms, uint64_t ttl_ms) {
     dl_acquire_options options = DL_ACQUIRE_OPTIONS_INIT;
     dl_lock *lock = NULL;
     dl_error *error = NULL;
     options.wait_ms = wait_ms;
     options.ttl_ms = ttl_ms;
+    if (ttl_ms != 0) options.flags = DL_ACQUIRE_MANUAL_RENEW;
     EXPECT(DL_STATUS_OK, dl_acquire(client, key, &options, &lock, &error));
     CHECK(lock != NULL);
     CHECK(dl_lock_token(lock) != 0);

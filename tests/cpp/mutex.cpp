@@ -82,6 +82,7 @@ void waits_until_it_is_free(dlease::client &client, dlease::client &other) {
 void unlocks_ones_own(dlease::client &client) {
     dlease::acquire_options options;
     options.ttl = 300ms;
+    options.flags = DL_ACQUIRE_MANUAL_RENEW;
     const std::string key = new_key("own");
     dlease::mutex mutex(client, key, options);
     mutex.unlock();  // nothing is locked: nothing happens

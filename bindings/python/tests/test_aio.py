@@ -121,7 +121,7 @@ def test_a_thousand_tasks_wait_without_threads(url: str, key: str) -> None:
 def test_tasks_that_share_a_lock_touch_only_their_own_grants(url: str, key: str) -> None:
     async def test() -> None:
         async with aio.Client(url) as client:
-            lock = client.lock(key, ttl=1)
+            lock = client.lock(key, ttl=1, renew=False)
             late = asyncio.Event()
 
             async def slow() -> None:

@@ -9,6 +9,7 @@ import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 import dlease
 import pytest
@@ -24,10 +25,13 @@ SCALARS = {
     "dl_status": c_int32,
     "size_t": c_size_t,
     "const char *": c_char_p,
+    "char *": c_char_p,
+    "size_t *": ctypes.POINTER(c_size_t),
     "void": None,
     "const dl_client_options *": ctypes.POINTER(_ffi.ClientOptions),
     "const dl_acquire_options *": ctypes.POINTER(_ffi.AcquireOptions),
     "dl_event *": ctypes.POINTER(_ffi.Event),
+    "dl_holder *": ctypes.POINTER(_ffi.Holder),
     "dl_stats *": ctypes.POINTER(_ffi.Stats),
 }
 
@@ -41,6 +45,17 @@ def ctype(declared: str) -> object:
         return ctypes.POINTER(c_void_p)
     assert re.fullmatch(r"(const )?dl_\w+ \*", declared), declared
     return c_void_p
+
+
+def field(kind: str, name: str, declaration: str) -> tuple[str, object]:
+    """The name and type of a field; of an array of characters its length."""
+    if text := re.search(r"char (\w+)\[(\d+)\]", declaration):
+        return text[1], int(text[2])
+    return name, ctype(kind)
+
+
+def as_declared(kind: Any) -> object:
+    return kind._length_ if issubclass(kind, ctypes.Array) else kind
 
 
 def split(declaration: str) -> tuple[str, str]:
@@ -61,12 +76,16 @@ def test_every_function_is_declared_as_in_the_header():
         assert (function.restype, function.argtypes) == (restype, argtypes)
 
 
-@pytest.mark.parametrize("structure", [_ffi.ClientOptions, _ffi.AcquireOptions, _ffi.Event, _ffi.Stats])
+STRUCTURES = [_ffi.ClientOptions, _ffi.AcquireOptions, _ffi.Event, _ffi.Holder, _ffi.Stats]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_every_structure_is_declared_as_in_the_header(structure):
     name = structure.__doc__.strip(".")
     body = re.search(r"typedef struct \{([^}]*)\} %s;" % name, HEADER).group(1)
     fields = [split(each) for each in body.split(";")[:-1]]
-    assert structure._fields_ == [(name, ctype(kind)) for kind, name in fields]
+    declared = [field(kind, name, each) for (kind, name), each in zip(fields, body.split(";"))]
+    assert [(name, as_declared(kind)) for name, kind in structure._fields_] == declared
     assert structure().size == ctypes.sizeof(structure)
 
 

@@ -44,7 +44,8 @@ func hold(args []string) error {
 		if err != nil {
 			return err
 		}
-		options = append(options, dlease.WithTTL(time.Duration(ttlMs)*time.Millisecond))
+		// It is to end.
+		options = append(options, dlease.WithTTL(time.Duration(ttlMs)*time.Millisecond), dlease.WithManualRenew())
 	}
 
 	client, err := dlease.Open(args[0], dlease.WithApplication("hold"))

@@ -132,6 +132,9 @@ impl Leases {
         self.muster();
         let error = match (status, seen) {
             (Status::TimedOut, Ok(())) if !waiter.request.one_try => {
+                if waiter.has_to_wait() {
+                    self.stats.count(Counter::Waits);
+                }
                 self.stats.count(Counter::TimeOuts);
                 Error::new(Status::TimedOut, "timed out: someone else has the lock")
             }
@@ -190,6 +193,24 @@ impl Leases {
         fair: bool,
         probes: bool,
     ) -> Tried {
+        let gate = (fair && self.waiting.has_gates()).then(|| Gate::new(&self.row(&request.key)));
+        let take = Attempt::new(call, until, request);
+        self.try_on_a_session(&Attempt { behind: gate.as_ref(), probes, ..take })
+    }
+
+    /// Joins the lease that the request's owner has elsewhere, if it has it: takes no
+    /// free one, and waits for no row.
+    pub(crate) fn join_only(&self, call: &Arc<Call>, request: &Request) -> Result<Option<Granted>> {
+        let take = Attempt::new(call, call.deadline(), request);
+        match self.try_on_a_session(&Attempt { probes: true, only_joins: true, ..take }) {
+            Tried::Granted(granted) => Ok(Some(granted)),
+            Tried::Failed(error) => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    fn try_on_a_session(&self, attempt: &Attempt<'_>) -> Tried {
+        let call = attempt.call;
         let mut session = match self.pool.take(call) {
             Ok(session) => session,
             Err(NoSession::Interrupted(status)) => return Tried::Ended(status),
@@ -200,12 +221,9 @@ impl Leases {
                 return Tried::Unready(error);
             }
         };
-        let gate = (fair && self.waiting.has_gates()).then(|| Gate::new(&self.row(&request.key)));
-        let take = Attempt::new(call, until, request);
-        let attempt = Attempt { behind: gate.as_ref(), probes, ..take };
-        let sent = self.send(&mut session, &attempt);
+        let sent = self.send(&mut session, attempt);
         let was_outdated = self.give_session_back(call, session, sent.failure());
-        self.conclude(&attempt, sent, was_outdated)
+        self.conclude(attempt, sent, was_outdated)
     }
 }
 

@@ -27,6 +27,8 @@ const STEPPED_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Attempt<'a> {
     /// Whose I/O it is.
     pub(super) call: &'a Arc<Call>,
+    /// Its id, and that of its hold.
+    pub(super) hold: [u8; 16],
     /// When whoever it is for gives up.
     pub(super) until: Instant,
     pub(super) request: &'a Request,
@@ -39,12 +41,24 @@ pub(super) struct Attempt<'a> {
     pub(super) at: Option<&'a Gate>,
     /// The grant of this process from which the lease is to pass.
     pub(super) from: Option<&'a Grant>,
+    /// Takes no free lease: it only joins one that its owner has.
+    pub(super) only_joins: bool,
 }
 
 impl<'a> Attempt<'a> {
     /// A take, with nothing special about it.
     pub(super) fn new(call: &'a Arc<Call>, until: Instant, request: &'a Request) -> Attempt<'a> {
-        Attempt { call, until, request, behind: None, probes: false, at: None, from: None }
+        Attempt {
+            call,
+            hold: random::id(),
+            until,
+            request,
+            behind: None,
+            probes: false,
+            at: None,
+            from: None,
+            only_joins: false,
+        }
     }
 }
 
@@ -98,7 +112,7 @@ impl Sent {
 impl Leases {
     /// Runs the statements of one attempt.
     pub(super) fn send(&self, session: &mut Session, attempt: &Attempt<'_>) -> Sent {
-        let hold = random::id();
+        let hold = attempt.hold;
         let at = Instant::now();
         let answer = match session.give_up(attempt.call, attempt.until) {
             Ok(give_up_us) => match attempt.from {
@@ -163,6 +177,9 @@ impl Leases {
         loop {
             let owner = owner_of(request, hold);
             let grant = self.grant(request, &owner, hold, give_up_us);
+            if attempt.only_joins {
+                return self.join(session, call, &row, &grant, request, 0);
+            }
             let sent = Instant::now();
             let mut text = row.take(&grant, behind);
             let done = match attempt.at {
@@ -287,7 +304,8 @@ impl Leases {
             return Tried::Unready(Error::new(Status::Unavailable, text));
         }
         self.stats.count(Counter::Grants);
-        Tried::Granted(Granted { token, hold, deadline, turn_began: Instant::now() })
+        let turn_began = Instant::now();
+        Tried::Granted(Granted { token, hold, deadline, turn_began, turn_goes_on: false })
     }
 
     /// The reply was lost: what happened is found out, and a grant adopted.

@@ -118,12 +118,12 @@ impl Leases {
                 }
                 Tried::Failed(error) => {
                     let _ = head.deliver(Err(error));
-                    self.waiting.served(&head);
+                    self.waiting.told(&head);
                     continue;
                 }
                 Tried::Ended(status) => {
                     let _ = head.deliver(Err(ended(status)));
-                    self.waiting.served(&head);
+                    self.waiting.told(&head);
                 }
                 Tried::Held(_) | Tried::Queued | Tried::Blocked(_) => {
                     head.saw_held();

@@ -34,6 +34,7 @@ impl Leases {
         match self.hand_to(call, grant, &next) {
             Ok(mut granted) => {
                 granted.turn_began = grant.turn_began;
+                granted.turn_goes_on = grant.turn_goes_on;
                 self.stats.count(Counter::HandOvers);
                 self.waiting.saw_held(&grant.key);
                 self.waiting.pass_bell(&grant.key, grant.token, granted.token, granted.deadline);
@@ -55,6 +56,8 @@ impl Leases {
         let Ok(mut session) = self.pool.take(call) else { return Err(HandOver::NotDone) };
         let take = Attempt::new(call, next.call.deadline(), &next.request);
         let attempt = Attempt { from: Some(grant), ..take };
+        // Before the row has it: whoever stands at the gate for this process may look.
+        self.waiting.turn(&grant.key, attempt.hold, grant.turn_began, grant.turn_goes_on);
         let sent = self.send(&mut session, &attempt);
         self.give_session_back(call, session, sent.failure());
         if sent.had_no_effect() {

@@ -10,6 +10,7 @@ use crate::grant::{self, Grant, LostCause};
 use crate::random;
 use crate::resolve::{self, Leftover};
 use crate::session::failure::Failure;
+use crate::sql::lease::FORCED;
 use crate::stats::Counter;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
@@ -24,17 +25,18 @@ impl Leases {
         let done = self.until_answered(call, "renew", true, |session| {
             let (sent, attempt) = (Instant::now(), random::id());
             sent_last = sent;
-            let before = grant.renewing(attempt, ttl);
+            let before = grant.renewing(attempt, ttl, !shared);
             let text = if shared {
                 row.renew_shared(grant.token, &grant.hold, micros(ttl))
             } else {
                 row.renew(grant.token, &grant.hold, micros(ttl), &before, &attempt)
             };
             match session.execute(call, &text) {
-                Ok(done) => {
+                Ok(done) if done.rows > 0 => {
                     grant.answered(attempt);
-                    Ok(done.rows > 0)
+                    Ok(true)
                 }
+                Ok(_) => Ok(false),
                 Err(failure) => {
                     if matches!(failure, Failure::Refused(_)) {
                         grant.refused(attempt);
@@ -61,7 +63,7 @@ impl Leases {
                 Err(not_held())
             }
             Err(error) => {
-                grant.not_reached();
+                grant.not_renewed(true);
                 Err(error)
             }
         }
@@ -108,7 +110,7 @@ impl Leases {
     /// Leaves a grant that has ended without a release to the resolver, if its
     /// row may still be held. Harmless where it is not, or is another's by now.
     pub(crate) fn give_back(&self, grant: &Grant) {
-        if grant.may_be_left() {
+        if grant.leaves_row() {
             self.resolver.release(Leftover {
                 key: grant.key.clone(),
                 token: grant.token,
@@ -125,6 +127,9 @@ impl Leases {
     pub(crate) fn tell_lost(&self, call: &Arc<Call>, grant: &Grant) {
         let cause = match self.look(call, grant) {
             Ok(None) => LostCause::RowGone,
+            Ok(Some(found)) if found.stamp.token != grant.token && found.attempt == FORCED => {
+                LostCause::Forced
+            }
             Ok(Some(found)) if found.stamp.token != grant.token => LostCause::Taken,
             _ => LostCause::Expired,
         };

@@ -6,6 +6,8 @@ mod attempt;
 mod crew;
 pub(crate) mod hand_over;
 mod hold;
+pub(crate) mod operate;
+mod renewal;
 mod stand;
 mod stepped;
 mod watch;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use crate::call::{Call, Waited};
 use crate::calls::Calls;
 use crate::error::{Error, Result, Status};
+use crate::grants::Grants;
 use crate::key::Key;
 use crate::resolve::Resolver;
 use crate::session::connect::Connector;
@@ -36,8 +39,11 @@ pub(crate) struct Leases {
     pub(crate) pool: Arc<Pool>,
     /// The sessions that wait, apart from the pool's.
     pub(crate) gates: Arc<Pool>,
+    /// The renewer's session, apart from both.
+    pub(crate) renewals: Arc<Pool>,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) waiting: Waiting,
+    pub(crate) grants: Grants,
     pub(crate) calls: Arc<Calls>,
     pub(crate) stats: Counters,
     pub(crate) host: Vec<u8>,
@@ -51,8 +57,10 @@ impl Leases {
         Leases {
             resolver: Arc::new(Resolver::new(Arc::clone(&connector), Arc::clone(&pool))),
             gates: Arc::new(Pool::for_waiting(Arc::clone(&connector))),
+            renewals: Arc::new(Pool::for_renewing(Arc::clone(&connector))),
             pool,
             waiting: Waiting::default(),
+            grants: Grants::default(),
             calls: Arc::default(),
             stats: Counters::default(),
             connector,
@@ -151,7 +159,7 @@ impl Leases {
         }
     }
 
-    fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
+    pub(crate) fn row<'a>(&'a self, key: &'a Key) -> Row<'a> {
         Row {
             names: &self.connector.names,
             namespace: &self.connector.settings.namespace,
@@ -168,6 +176,7 @@ pub(crate) struct Found {
     holds: Vec<u8>,
     pub(crate) left_us: u64,
     pub(crate) ttl_us: u64,
+    pub(crate) attempt: [u8; 16],
 }
 
 impl Found {
@@ -184,17 +193,29 @@ impl Found {
             holds: row.get(2).cloned().flatten().unwrap_or_default(),
             left_us: number(rows, 4),
             ttl_us: number(rows, 5),
+            attempt: row
+                .get(7)
+                .cloned()
+                .flatten()
+                .unwrap_or_default()
+                .try_into()
+                .unwrap_or_default(),
         })
     }
 
     /// True if `hold` is one of the row's.
     pub(crate) fn has(&self, hold: &[u8; 16]) -> bool {
-        self.holds.chunks(16).any(|other| other == hold)
+        has_hold(&self.holds, hold)
     }
 
     fn is_full(&self) -> bool {
         self.holds.len() >= 256
     }
+}
+
+/// True if `hold` is one of a row's.
+fn has_hold(holds: &[u8], hold: &[u8; 16]) -> bool {
+    holds.chunks(16).any(|other| other == hold)
 }
 
 /// True if waiting cannot help.

@@ -21,10 +21,11 @@ use super::attempt::{Attempt, Tried};
 use super::{Leases, is_final};
 use crate::call::{Call, Waited};
 use crate::error::{Error, Result, Status};
-use crate::session::Session;
+use crate::key::Key;
 use crate::session::connect::KEEP_UP;
 use crate::session::failure::{Failure, Refusal};
 use crate::session::pool::NoSession;
+use crate::session::{Cells, Session, number};
 use crate::sql::gate::{Gate, LEAVE_EVERYTHING};
 use crate::sql::session::PING;
 use crate::stats::Counter;
@@ -111,8 +112,8 @@ impl Leases {
                 Waiting::Failed(failure) => return failed(failure),
             }
         }
-        let mut left = match session.query(call, &row.left()) {
-            Ok(rows) => Duration::from_micros(crate::session::number(&rows, 0)),
+        let (mut left, turn) = match session.query(call, &row.left()) {
+            Ok(rows) => (Duration::from_micros(number(&rows, 0)), self.own_turn(&stand.key, &rows)),
             Err(failure) => return failed(failure),
         };
         if !left.is_zero() {
@@ -142,13 +143,16 @@ impl Leases {
             let sent = self.send(session, &attempt);
             let is_lost = session.is_broken();
             match self.conclude(&attempt, sent, false) {
-                Tried::Granted(granted) => {
+                Tried::Granted(mut granted) => {
+                    if let Some(began) = turn {
+                        (granted.turn_began, granted.turn_goes_on) = (began, true);
+                    }
                     return End::Granted(head, granted, has_bell && !is_lost);
                 }
                 // Of this caller's own request: the others go on.
                 Tried::Failed(error) if error.status() == Status::Unsupported => {
                     let _ = head.deliver(Err(error));
-                    self.waiting.served(&head);
+                    self.waiting.told(&head);
                 }
                 Tried::Failed(error) => return End::Failed(error),
                 Tried::Ended(_) => return End::Over,
@@ -168,6 +172,20 @@ impl Leases {
                 }
             }
         }
+    }
+
+    /// Since when this process has its turn, if the lease that the first at the gate
+    /// waits for is its own. Such a turn goes on: whoever came to the gate later must
+    /// not wait for a second one. Once only, or it would never end where nobody else
+    /// comes.
+    fn own_turn(&self, key: &Key, rows: &[Cells]) -> Option<Instant> {
+        let holds = rows.first()?.get(1)?.as_deref()?;
+        let (began, goes_on) = self
+            .waiting
+            .turn_of(key, holds)
+            // That of a holder which came before anybody waited.
+            .or_else(|| self.grants.turn_of(holds))?;
+        (!goes_on).then_some(began)
     }
 
     /// The holder has no bell to ring: the row is watched, with those of all
@@ -217,7 +235,7 @@ impl Leases {
     /// Hands a lease to the waiter for whom it was taken; one that has left
     /// meanwhile gets nothing, and the lease is released.
     pub(crate) fn serve(self: &Arc<Leases>, waiter: &Arc<Waiter>, granted: Granted) {
-        self.waiting.served(waiter);
+        self.waiting.served(waiter, &granted);
         if let Err(Ok(granted)) = waiter.deliver(Ok(granted)) {
             self.give_up(&waiter.request, &granted);
         }

@@ -91,7 +91,8 @@ impl CClient {
             note: ptr::null(),
             cancel: ptr::null(),
             kind: 0,
-            flags: 0,
+            // A lease of a given length is not renewed by the library.
+            flags: u32::from(ttl_ms != 0),
         };
         let mut lock = ptr::null_mut();
         // SAFETY: the client is open; texts and options outlive the call.

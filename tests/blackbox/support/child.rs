@@ -151,7 +151,8 @@ fn serve(url: &str) {
         let answer = match words[..] {
             ["acquire", key, wait, ttl] => {
                 let number = |text: &str| ms(text.parse().expect("a number"));
-                let options = AcquireOptions::new().wait(number(wait)).ttl(number(ttl));
+                let options =
+                    AcquireOptions::new().wait(number(wait)).ttl(number(ttl)).manual_renew();
                 match client.acquire(key, &options) {
                     Ok(lock) => {
                         let token = lock.token().to_string();

@@ -44,9 +44,10 @@ pub fn take(client: &Client, key: impl AsRef<[u8]>) -> Lock {
     client.acquire(key, &AcquireOptions::new().wait(ms(10_000))).expect("acquire")
 }
 
-/// Acquires a lease of `ttl`, waiting at most 10 s.
+/// Acquires a lease of `ttl` that the library does not renew, waiting at most 10 s.
 pub fn take_for(client: &Client, key: impl AsRef<[u8]>, ttl: Duration) -> Lock {
-    client.acquire(key, &AcquireOptions::new().wait(ms(10_000)).ttl(ttl)).expect("acquire")
+    let options = AcquireOptions::new().wait(ms(10_000)).ttl(ttl).manual_renew();
+    client.acquire(key, &options).expect("acquire")
 }
 
 /// The status of a result that must be an error.

@@ -56,6 +56,11 @@ impl Other {
         self.0.query_first(text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
+    /// The same of a query that may fail.
+    pub fn try_row<T: FromRow>(&mut self, text: &str) -> Result<Option<T>, mysql::Error> {
+        self.0.query_first(text)
+    }
+
     /// All rows of a query.
     pub fn rows<T: FromRow>(&mut self, text: &str) -> Vec<T> {
         self.0.query(text).unwrap_or_else(|error| panic!("{text}: {error}"))

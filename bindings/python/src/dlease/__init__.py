@@ -32,7 +32,7 @@ system's loader looks for `libdlease.so.0`.
 """
 
 from . import _ffi
-from ._client import Client
+from ._client import Client, Holder
 from ._errors import (
     Cancelled,
     Closed,
@@ -63,6 +63,7 @@ __all__ = [
     "Conflict",
     "Error",
     "Forked",
+    "Holder",
     "InternalError",
     "InvalidArgument",
     "Lock",

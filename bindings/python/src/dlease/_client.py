@@ -6,13 +6,39 @@ Must not know ctypes, nor what a lock does with its grants.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from . import _arguments, _ffi
-from ._errors import error_for
+from ._errors import Status, error_for
 from ._lock import BaseLock, Lock
 
 L = TypeVar("L", bound=BaseLock)
+Kind = Literal["lease", "row", "named"]
+
+
+class Holder(NamedTuple):
+    """Who holds a lock. For people: by the time that it is read it may be over."""
+
+    token: int
+    """The fencing token of the grant."""
+    remaining: float
+    """The seconds that are left of the lease."""
+    held: float
+    """The seconds for which it has been held."""
+    ttl: float
+    """The seconds that the lease lasts."""
+    holds: int
+    """How many hold it: several of one owner, perhaps."""
+    owner: bytes
+    """The owner text; b"" where the caller gave none."""
+    application: bytes
+    """The holder's program, as it named itself."""
+    host: bytes
+    """Its machine."""
+    pid: int
+    """Its process there."""
+    note: bytes
+    """Its note."""
 
 
 class BaseClient(Generic[L]):
@@ -63,7 +89,7 @@ class BaseClient(Generic[L]):
         *,
         wait: float | None = None,
         ttl: float | None = None,
-        kind: Literal["lease", "row", "named"] = "lease",
+        kind: Kind = "lease",
         renew: bool = True,
         owner: str | bytes | None = None,
         note: str | bytes | None = None,
@@ -75,19 +101,19 @@ class BaseClient(Generic[L]):
         `key`: the lock's name: 1 to 255 bytes, any but NUL, compared byte for
         byte; a str means its UTF-8.
         `wait`: the seconds that a `with` block waits: None for ever, 0 makes
-        one try.
+        one try. (`Lock.acquire` goes by its own arguments, as threading.Lock's.)
         `ttl`: the seconds that the lease lasts, 0.01 to 366 days; None is the
         client's default.
         `kind`: "lease", a row with an expiry. "row" and "named" are not
         supported yet.
-        `renew`: False for a lease that only `Lock.renew` renews. (The library
-        does not renew by itself yet, so for now that is every lease.)
+        `renew`: False for a lease that only `Lock.renew` renews; else the library
+        does, for as long as it is held.
         `owner`: 1 to 255 bytes: an acquire of the same key by the same owner
         shares the grant. Each is released once, the last release frees the
         key, and a loss ends all. None: every acquire is its own owner.
         `note`: for people who look at the table; at most 255 bytes.
-        `max_hold`: the seconds after which automatic renewal ends; None never.
-        (No effect yet, as there is none.)
+        `max_hold`: the seconds for which the library renews the lease at most: then
+        it ends, and the lock is lost by "max_hold". None: for ever.
         `fair`: False to take the lock if it is free, though others wait for it
         already. (One try always does.) Those who wait are served first come,
         first served.
@@ -125,6 +151,34 @@ class BaseClient(Generic[L]):
         """
         return self._handle.stats()
 
+    def _peek(self, key: str | bytes, kind: Kind) -> Holder | None:
+        found = _ffi.Holder()
+        arguments = _arguments.text("key", key), _arguments.kind(kind)
+        status, failure = self._handle.peek(*arguments, found)
+        if status == Status.NOT_HELD:
+            return None
+        if status != _ffi.OK:
+            raise error_for(status, failure, "the peek was ended")
+        return Holder(
+            token=found.token,
+            remaining=found.remaining_ms / 1000,
+            held=found.held_ms / 1000,
+            ttl=found.ttl_ms / 1000,
+            holds=found.holds,
+            owner=found.owner,
+            application=found.application,
+            host=found.host,
+            pid=found.pid,
+            note=found.note,
+        )
+
+    def _force_release(self, key: str | bytes, kind: Kind) -> bool:
+        arguments = _arguments.text("key", key), _arguments.kind(kind)
+        status, failure = self._handle.force_release(*arguments)
+        if status not in (_ffi.OK, Status.NOT_HELD):
+            raise error_for(status, failure, "the forced release was ended")
+        return status == _ffi.OK
+
     def _ping(self, timeout: float) -> None:
         status, failure = self._handle.ping(_arguments.millis("timeout", timeout))
         if status != _ffi.OK:
@@ -154,8 +208,9 @@ class Client(BaseClient[Lock]):
     `table_prefix`: what the tables' names begin with; at most 50 bytes; "dl_".
     `max_connections`: the most connections at a time, 1 to 10000; 8.
     `max_waiting_connections`: the most connections that wait for a lock, apart
-    from those; 8. Beyond them rows are looked at now and then, and order is not
-    kept.
+    from those, one for each key that is waited for; 8. Beyond them rows are looked
+    at now and then, order is not kept, and who waits so may wait for as long as
+    others queue.
     `connect_timeout`: seconds that a connect, and each step of a log-in, may
     take; 5.
     `io_timeout`: seconds that one reply is waited for; 5.
@@ -184,6 +239,30 @@ class Client(BaseClient[Lock]):
         Blocks up to the timeout. Any thread. After fork: Forked.
         """
         self._ping(timeout)
+
+    def peek(self, key: str | bytes, kind: Kind = "lease") -> Holder | None:
+        """Who holds the lock of this key; None if nobody does.
+
+        Raises InvalidArgument, TypeError, Unavailable, ServerError, ConfigError,
+        Unsupported, Closed, Forked, InternalError.
+
+        Blocks for a round trip, io_timeout at the most. Any thread. After fork:
+        Forked.
+        """
+        return self._peek(key, kind)
+
+    def force_release(self, key: str | bytes, kind: Kind = "lease") -> bool:
+        """Releases the lock of this key, whoever holds it: True if somebody did.
+        Its token is no longer valid, no guard with it passes, and its holder is told
+        at its next renewal at the latest, with the cause "forced". An open guard of
+        the holder's is waited for.
+
+        Raises as `peek`.
+
+        Blocks for a few round trips, io_timeout at the most. Any thread. After fork:
+        Forked.
+        """
+        return self._force_release(key, kind)
 
     def close(self) -> None:
         """Releases what is held through this client, ends its calls with

@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 import weakref
-from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -27,6 +27,7 @@ LONGEST_MS = WAIT_FOREVER - 1
 
 MANUAL_RENEW = 1
 UNFAIR = 2
+EVENT_LOST = 3
 
 KINDS = {"lease": 0, "row": 1, "named": 2}
 LOST_CAUSES = {
@@ -93,6 +94,27 @@ class Event(ctypes.Structure):
         ("status", c_int32),
         ("type", c_int32),
         ("cause", c_int32),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(size=ctypes.sizeof(self))
+
+
+class Holder(ctypes.Structure):
+    """dl_holder."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("token", c_uint64),
+        ("remaining_ms", c_uint64),
+        ("held_ms", c_uint64),
+        ("ttl_ms", c_uint64),
+        ("holds", c_uint32),
+        ("pid", c_uint32),
+        ("owner", c_char * 256),
+        ("application", c_char * 72),
+        ("host", c_char * 256),
+        ("note", c_char * 256),
     ]
 
     def __init__(self) -> None:
@@ -171,6 +193,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dl_lock_remaining_ms": (c_uint64, [c_void_p]),
     "dl_lock_state": (c_int32, [c_void_p]),
     "dl_lock_lost_cause": (c_int32, [c_void_p]),
+    "dl_lock_wait_lost": (c_int32, [c_void_p, c_uint64]),
+    "dl_lock_guard_sql": (c_int32, [c_void_p, c_char_p, c_size_t, ctypes.POINTER(c_size_t), _OUT]),
+    "dl_peek": (c_int32, [c_void_p, c_char_p, c_int32, ctypes.POINTER(Holder), _OUT]),
+    "dl_force_release": (c_int32, [c_void_p, c_char_p, c_int32, _OUT]),
 }
 
 
@@ -325,9 +351,9 @@ class Client(_Handle):
         options.cancel = cancel.pointer
         return self._enter(Cancel(), library.dl_acquire_async, key, byref(options), tag)
 
-    def next_event(self) -> tuple[int, Grant, Outcome] | None:
-        """The tag, the grant (empty on failure), and how it ended; None if no
-        event waits."""
+    def next_event(self) -> tuple[int, Grant | None, Outcome] | None:
+        """The tag, the grant (empty on failure; None where the event is the loss of
+        the tag's grant), and how it ended; None if no event waits."""
         event, call = Event(), Cancel()
         calls = self._calls
         calls.under_way.add(call)
@@ -336,9 +362,17 @@ class Client(_Handle):
                 return None
         finally:
             calls.under_way.discard(call)
+        if event.type == EVENT_LOST:
+            return event.tag, None, (event.status, None)
         grant = Grant()
         grant.pointer.value = event.lock
         return event.tag, grant, (event.status, _failure(c_void_p(event.error)))
+
+    def peek(self, key: bytes, kind: int, holder: Holder) -> Outcome:
+        return self._enter(Cancel(), library.dl_peek, key, kind, byref(holder))
+
+    def force_release(self, key: bytes, kind: int) -> Outcome:
+        return self._enter(Cancel(), library.dl_force_release, key, kind)
 
     def event_fd(self) -> int:
         """Readable while events wait; -1 where there is none to have."""
@@ -395,6 +429,18 @@ class Grant(_Handle):
 
     def release(self) -> Outcome:
         return _call(library.dl_release, self.pointer)
+
+    def wait_lost(self, timeout_ms: int) -> bool | None:
+        """True: lost; False: not in that time; None: released."""
+        status = library.dl_lock_wait_lost(self.pointer, timeout_ms)
+        return {OK: True, TIMED_OUT: False}.get(status)
+
+    def guard_sql(self) -> tuple[str, Outcome]:
+        length = c_size_t()
+        library.dl_lock_guard_sql(self.pointer, None, 0, byref(length), None)
+        text = ctypes.create_string_buffer(length.value + 1)
+        outcome = _call(library.dl_lock_guard_sql, self.pointer, text, len(text), byref(length))
+        return text.value.decode(), outcome
 
     def token(self) -> int:
         return int(library.dl_lock_token(self.pointer))

@@ -9,19 +9,24 @@ during a fork would stay held in the child for ever.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
+import time
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from . import _arguments, _ffi
+from ._guard import guard
 from ._errors import Error, InvalidArgument, LockLost, LockTimeout, NotAcquired, NotHeld, Status, error_for
 from ._wait import interruptible
 
 if TYPE_CHECKING:
     from ._client import Client
+
+_SLICE_MS = 50
 
 # Grants in the order in which they were made. A dict, since adding and removing
 # are single steps.
@@ -72,14 +77,40 @@ class BaseLock:
         grant = self._mine()
         return 0.0 if grant is None else grant.remaining_ms() / 1000
 
-    @property
-    def lost(self) -> Lost:
-        """Tells whether the grant was lost, and why. It stays with that grant:
-        after another acquire, ask for it anew.
+    def guard_sql(self) -> str:
+        """The text of the guard: one locking read, for a transaction of your own, on
+        any driver or ORM, first thing in it. One row comes back if this lock is still
+        the last grant of its key, and until that transaction ends no later grant can
+        be made: what it writes cannot be late. No row: roll back at once.
 
-        Raises nothing. Does not block. Any thread. After fork: works.
+        It does not reach autocommit, XA, Galera and groups with several primaries,
+        and is gone without a word after DDL, a second BEGIN, COMMIT AND CHAIN, or a
+        deadlock that was caught.
+
+        Raises NotHeld, LockLost; Forked. Does not block. Any thread. After fork:
+        Forked.
         """
-        return Lost(self._mine())
+        grant = self._held()
+        text, (status, failure) = grant.guard_sql()
+        if status != _ffi.OK:
+            raise self._error(grant, status, failure)
+        return text
+
+    def guard(self, cursor: Any) -> None:
+        """Runs the guard in the open transaction of a DB-API cursor or connection
+        (PyMySQL, mysqlclient, mysql-connector), as its first statement: see
+        `guard_sql`. Where it raises, roll back at once.
+
+        Raises LockLost if the lock is lost; NotHeld if nothing is held;
+        InvalidArgument if the connection has no open transaction: begin one first.
+        What the driver raises goes on: its errors 1205, 1213 and 1020 mean "begin
+        again".
+
+        Blocks for a round trip, and while a later grant is being made. In the thread
+        that may use the cursor. After fork: Forked.
+        """
+        if not guard(cursor, self.guard_sql()):
+            raise LockLost(f"lock {_shown(self._key)} was lost: the guard found a later grant")
 
     def __repr__(self) -> str:
         state = "locked" if self.locked() else "unlocked"
@@ -161,6 +192,15 @@ class Lock(BaseLock):
     """
 
     _client: Client
+
+    @property
+    def lost(self) -> Lost:
+        """Tells whether the grant was lost, and why. It stays with that grant:
+        after another acquire, ask for it anew.
+
+        Raises nothing. Does not block. Any thread. After fork: works.
+        """
+        return Lost(self._mine())
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquires the lock: True if it is held now, False if someone else has
@@ -261,7 +301,7 @@ class Lock(BaseLock):
             raise
 
 
-class Lost:
+class BaseLost:
     """Whether one grant was lost, and why. Works without the network, does not
     block, raises nothing; any thread. After fork: lost, with the cause "forked".
     """
@@ -283,6 +323,28 @@ class Lost:
 
     def __repr__(self) -> str:
         return f"<dlease.Lost {self.cause}>"
+
+
+class Lost(BaseLost):
+    __doc__ = BaseLost.__doc__
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the grant is lost, or for `timeout` seconds: whether it was
+        lost. False at once without a grant, and once it is released.
+
+        Raises InvalidArgument for a timeout that is NaN, infinite or negative.
+        Blocks as long as that; Ctrl-C ends it within 100 ms. Any thread. After fork:
+        True at once.
+        """
+        wait_ms = _arguments.wait_millis("timeout", timeout)
+        until = time.monotonic() + wait_ms / 1000
+        while self._grant is not None:
+            # In slices, between which Python's signal handlers run.
+            left_ms = max(0, math.ceil((until - time.monotonic()) * 1000))
+            lost = self._grant.wait_lost(min(left_ms, _SLICE_MS))
+            if lost is not False or left_ms <= _SLICE_MS:
+                return bool(lost)
+        return False
 
 
 def _caller() -> object:

@@ -25,11 +25,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Callable, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from . import _arguments, _ffi
-from ._client import BaseClient
+from ._client import BaseClient, Holder, Kind
 from ._errors import Error, InvalidArgument, LockTimeout, NotAcquired, Unavailable
-from ._lock import BaseLock, note
+from ._lock import BaseLock, BaseLost as _BaseLost, note
 
 T = TypeVar("T")
 _End = tuple[_ffi.Grant, _ffi.Outcome]
@@ -49,6 +50,9 @@ class _Waiters:
         self._tags = itertools.count(1)
         # By their tags. The token lives until the event has come.
         self._pending: dict[int, tuple[asyncio.Future[_End], _ffi.Cancel]] = {}
+        # What they acquired, by the same tags, and who waits for its loss.
+        self._held: WeakValueDictionary[int, _ffi.Grant] = WeakValueDictionary()
+        self._losses: WeakKeyDictionary[_ffi.Grant, list[asyncio.Future[bool]]] = WeakKeyDictionary()
 
     async def acquire(self, key: bytes, options: _ffi.AcquireOptions) -> _End:
         """The grant, and how the acquire ended. Cancelled, it leaves nothing
@@ -79,11 +83,37 @@ class _Waiters:
         """Hands every event that is there to the task that waits for it."""
         while (event := self._handle.next_event()) is not None:
             tag, grant, outcome = event
+            if grant is None:
+                self._tell_lost(tag)
+                continue
             future, _ = self._pending.pop(tag)
             if future.done() or future.get_loop().is_closed():
                 grant.abandon()
             else:
+                self._held[tag] = grant
                 future.set_result((grant, outcome))
+
+    def _tell_lost(self, tag: int) -> None:
+        grant = self._held.pop(tag, None)
+        if grant is not None:
+            for waiter in self._losses.pop(grant, []):
+                waiter.get_loop().call_soon_threadsafe(_set_true, waiter)
+
+    async def wait_lost(self, grant: _ffi.Grant, timeout: float | None) -> bool:
+        """Whether the grant was lost, by the timeout at the latest."""
+        if grant.lost_cause() is not None:
+            return True
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._losses.setdefault(grant, []).append(waiter)
+        try:
+            # A loss in between is an event already, or will be one.
+            return await asyncio.wait_for(waiter, timeout)
+        except (TimeoutError, asyncio.TimeoutError):
+            return grant.lost_cause() is not None
+        finally:
+            waiters = self._losses.get(grant, [])
+            if waiter in waiters:
+                waiters.remove(waiter)
 
     def end(self) -> None:
         """Ends all that wait with Closed, and all that come after."""
@@ -94,6 +124,9 @@ class _Waiters:
             cancel.fire()
         while (event := self._handle.next_event()) is not None:
             tag, grant, _ = event
+            if grant is None:
+                self._tell_lost(tag)
+                continue
             future, _ = self._pending.pop(tag)
             grant.abandon()
             if not (future.done() or future.get_loop().is_closed()):
@@ -102,6 +135,8 @@ class _Waiters:
 
     def finish(self) -> None:
         """Tells those whose outcome went with the client."""
+        for tag in list(self._held):
+            self._tell_lost(tag)
         pending, self._pending = self._pending, {}
         for future, _ in pending.values():
             if not (future.done() or future.get_loop().is_closed()):
@@ -140,12 +175,43 @@ def _set(future: asyncio.Future[_End], end: _End) -> None:
         future.set_result(end)
 
 
+def _set_true(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(True)
+
+
+class Lost(_BaseLost):
+    """`dlease.Lost`, whose `wait` is awaited."""
+
+    def __init__(self, grant: _ffi.Grant | None, waiters: _Waiters) -> None:
+        super().__init__(grant)
+        self._waiters = waiters
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the grant is lost, or for `timeout` seconds: whether it was
+        lost. False at once without a grant. Takes no thread. A release does not end
+        it: cancel the task then.
+
+        Raises InvalidArgument for a timeout that is NaN, infinite or negative.
+        """
+        _arguments.wait_millis("timeout", timeout)
+        if self._grant is None:
+            return False
+        return await self._waiters.wait_lost(self._grant, timeout)
+
+
 class Lock(BaseLock):
     """A lock of one key for the tasks of an event loop, made by `Client.lock`.
     Each task releases, renews and reads its own grant, as with `dlease.Lock`."""
 
     _NAME = "dlease.aio.Lock"
     _client: Client
+
+    @property
+    def lost(self) -> Lost:
+        """Tells whether the grant was lost, and why. It stays with that grant: after
+        another acquire, ask for it anew."""
+        return Lost(self._mine(), self._client._waiters)
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquires the lock: True if it is held now, False if someone else has
@@ -228,6 +294,14 @@ class Client(BaseClient[Lock]):
         """Makes one round trip to the server, as `dlease.Client.ping`."""
         await self._run(partial(self._ping, timeout))
 
+    async def peek(self, key: str | bytes, kind: Kind = "lease") -> Holder | None:
+        """Who holds the lock of this key, as `dlease.Client.peek`."""
+        return await self._run(partial(self._peek, key, kind))
+
+    async def force_release(self, key: str | bytes, kind: Kind = "lease") -> bool:
+        """Releases the lock of this key by force, as `dlease.Client.force_release`."""
+        return await self._run(partial(self._force_release, key, kind))
+
     async def close(self) -> None:
         """Ends what waits with Closed, releases what is held, and takes the
         connections down, in 2 s at the most. May be called again, which does
@@ -277,4 +351,4 @@ async def _to_its_end(running: asyncio.Future[T]) -> T:
     return running.result()
 
 
-__all__ = ["Client", "Lock"]
+__all__ = ["Client", "Lock", "Lost"]
