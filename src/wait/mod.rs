@@ -191,6 +191,24 @@ impl Waiting {
         (turn.hold == hold).then_some((turn.began, turn.goes_on))
     }
 
+    /// The grant of this hold is released, and to nobody of this process.
+    pub(crate) fn turn_ends(&self, key: &Key, hold: &[u8; 16]) {
+        if let Some(queue) = self.state.lock().queues.get_mut(key)
+            && let Some(turn) = &mut queue.turn
+            && turn.hold == *hold
+        {
+            turn.ended = Some(Instant::now());
+        }
+    }
+
+    /// The turn of this process that has ended no longer ago than that.
+    pub(crate) fn turn_before(&self, key: &Key, ago: Duration) -> Option<(Instant, bool)> {
+        let state = self.state.lock();
+        let turn = state.queues.get(key)?.turn.as_ref()?;
+        let is_recent = Instant::now().since(turn.ended?) <= ago;
+        is_recent.then_some((turn.began, turn.goes_on))
+    }
+
     /// Takes a waiter out that gets what it waited for.
     pub(crate) fn served(&self, waiter: &Arc<Waiter>, granted: &Granted) {
         let Granted { hold, turn_began, turn_goes_on, .. } = *granted;
@@ -202,7 +220,7 @@ impl Waiting {
     pub(crate) fn turn(&self, key: &Key, hold: [u8; 16], began: Instant, goes_on: bool) {
         if let Some(queue) = self.state.lock().queues.get_mut(key) {
             queue.free_since = None;
-            queue.turn = Some(Turn { hold, began, goes_on });
+            queue.turn = Some(Turn { hold, began, goes_on, ended: None });
         }
     }
 

@@ -68,6 +68,8 @@ pub(super) struct Turn {
     pub(super) hold: [u8; 16],
     pub(super) began: Instant,
     pub(super) goes_on: bool,
+    /// When it was released.
+    pub(super) ended: Option<Instant>,
 }
 
 /// Who works for a queue.

@@ -73,6 +73,7 @@ impl Leases {
     /// there any more.
     pub(crate) fn release(&self, call: &Arc<Call>, grant: &Grant, again: bool) -> Result<bool> {
         let row = self.row(&grant.key);
+        self.waiting.turn_ends(&grant.key, &grant.hold);
         let mut sent = u32::from(again);
         match self.release_and_ring(call, grant) {
             Some(RungOut::Done(true)) => return Ok(true),

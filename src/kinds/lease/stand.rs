@@ -42,6 +42,10 @@ const JUST_RELEASED: Duration = Duration::from_millis(5);
 /// try: at first it is that of another's try, which is over at once.
 pub(super) const BLOCKED: Duration = Duration::from_micros(100);
 const LONGEST_BLOCKED: Duration = Duration::from_millis(50);
+/// How long after a release the first at the gate has the row, at the most: where it
+/// looks at it now and then, and where it is rung for.
+const LONGEST_LOOK: Duration = Duration::from_millis(300);
+const A_HAND_OVER: Duration = Duration::from_millis(5);
 /// Longer than it takes to come to a gate where nobody stands.
 const QUEUED: Duration = Duration::from_millis(2);
 
@@ -122,7 +126,7 @@ impl Leases {
         if !left.is_zero() || Instant::now().since(came) > QUEUED {
             self.waiting.saw_others(&stand.key);
         }
-        let (mut has_bell, mut blocked) = (false, BLOCKED);
+        let (mut has_bell, mut blocked, mut watched) = (false, BLOCKED, false);
         loop {
             if self.is_over(stand) {
                 return End::Over;
@@ -144,7 +148,10 @@ impl Leases {
             let is_lost = session.is_broken();
             match self.conclude(&attempt, sent, false) {
                 Tried::Granted(mut granted) => {
-                    if let Some(began) = turn {
+                    // Where the look met the holder between two of this process's.
+                    let ago = if watched { LONGEST_LOOK } else { A_HAND_OVER };
+                    let turn = turn.or_else(|| self.waiting.turn_before(&stand.key, ago));
+                    if let Some((began, false)) = turn {
                         (granted.turn_began, granted.turn_goes_on) = (began, true);
                     }
                     return End::Granted(head, granted, has_bell && !is_lost);
@@ -166,6 +173,7 @@ impl Leases {
                 Tried::Held(longer) => {
                     left = longer;
                     self.waiting.saw_held(&stand.key);
+                    watched |= has_bell;
                     if has_bell && let Err(failure) = self.watch_row(session, call, stand, left) {
                         return failed(failure);
                     }
@@ -175,17 +183,13 @@ impl Leases {
     }
 
     /// Since when this process has its turn, if the lease that the first at the gate
-    /// waits for is its own. Such a turn goes on: whoever came to the gate later must
+    /// waits for is its own, and whether it has gone on before. Such a turn goes on: whoever came to the gate later must
     /// not wait for a second one. Once only, or it would never end where nobody else
     /// comes.
-    fn own_turn(&self, key: &Key, rows: &[Cells]) -> Option<Instant> {
+    fn own_turn(&self, key: &Key, rows: &[Cells]) -> Option<(Instant, bool)> {
         let holds = rows.first()?.get(1)?.as_deref()?;
-        let (began, goes_on) = self
-            .waiting
-            .turn_of(key, holds)
-            // That of a holder which came before anybody waited.
-            .or_else(|| self.grants.turn_of(holds))?;
-        (!goes_on).then_some(began)
+        // The second is of a holder which came before anybody waited.
+        self.waiting.turn_of(key, holds).or_else(|| self.grants.turn_of(holds))
     }
 
     /// The holder has no bell to ring: the row is watched, with those of all
