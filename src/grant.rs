@@ -336,6 +336,12 @@ impl Grant {
         if state.phase_now() == Phase::Held { state.renew_at } else { Instant::NEVER }
     }
 
+    /// About how many bytes of a statement its renewal takes: the key twice, and each
+    /// renewal that was not answered, as digits.
+    pub(crate) fn bytes_to_renew(&self) -> usize {
+        200 + 4 * self.key.as_bytes().len() + 33 * self.state.lock().attempts.len()
+    }
+
     /// Whether a renewal is due by now, or would be before long: what is due
     /// together is sent together.
     pub(crate) fn is_due(&self) -> bool {

@@ -17,8 +17,10 @@ use crate::wait::waiter::Request;
 
 /// How long a thread stays when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(2);
-/// The most renewals in a statement.
-const MOST_AT_ONCE: usize = 1_200;
+/// The most renewals in a statement, and the bytes that they take there: well within
+/// the packet that the driver sends.
+const MOST_AT_ONCE: usize = 2_000;
+const MOST_BYTES: usize = 600_000;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -164,7 +166,7 @@ impl Grants {
                     let mut due: Vec<Arc<Grant>> =
                         state.held.values().filter(|grant| grant.is_due()).cloned().collect();
                     due.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-                    due.truncate(MOST_AT_ONCE);
+                    due.truncate(fitting(&due));
                     Ok(due)
                 }
                 first => Err(first.unwrap_or(Instant::NEVER)),
@@ -212,6 +214,16 @@ impl Grants {
     }
 }
 
+/// How many of these fit into one packet: one at least.
+fn fitting(due: &[Arc<Grant>]) -> usize {
+    let mut bytes = 0;
+    let fits = |grant: &&Arc<Grant>| {
+        bytes += grant.bytes_to_renew();
+        bytes <= MOST_BYTES
+    };
+    due.iter().take(MOST_AT_ONCE).take_while(fits).count().max(1)
+}
+
 impl State {
     fn keeper(&mut self, which: Which) -> &mut Keeper {
         match which {
@@ -225,5 +237,39 @@ impl Keeper {
     /// Whether `at` is before it wakes by itself.
     fn is_early(&self, at: Instant) -> bool {
         self.wakes.is_some_and(|wakes| at < wakes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::waiter::Granted;
+
+    #[test]
+    fn what_is_renewed_together_fits_into_a_packet() {
+        let grant = |number: usize, length: usize, unanswered: u8| {
+            let key = format!("{number:0>length$}");
+            let request = Request::of(Key::new(key.as_bytes()).unwrap());
+            let (deadline, turn_began) = (Instant::NEVER, Instant::now());
+            let hold = [0; 16];
+            let granted = Granted { token: 7, hold, deadline, turn_began, turn_goes_on: false };
+            let grant = Grant::new(&request, &granted);
+            for id in 0..unanswered {
+                grant.renewing([id; 16], Duration::from_secs(1), false);
+            }
+            Arc::new(grant)
+        };
+        let many = |length, unanswered| -> Vec<Arc<Grant>> {
+            (0..3_000).map(|number| grant(number, length, unanswered)).collect()
+        };
+        assert_eq!(fitting(&many(10, 0)), MOST_AT_ONCE);
+        assert!((300..600).contains(&fitting(&many(255, 0))));
+        assert!((100..200).contains(&fitting(&many(10, 120))));
+        assert_eq!(fitting(&many(10, 0)[..1]), 1);
+        // What a statement really takes.
+        let due = many(255, 90);
+        let due = &due[..fitting(&due)];
+        let bytes: usize = due.iter().map(|grant| grant.bytes_to_renew()).sum();
+        assert!(bytes <= MOST_BYTES);
     }
 }

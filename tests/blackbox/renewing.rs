@@ -110,6 +110,21 @@ fn many_leases_are_renewed_with_few_statements() {
     });
 }
 
+/// More than one packet takes.
+#[test]
+fn very_many_leases_of_long_keys_are_all_renewed() {
+    each_server_at_once(|server| {
+        let client = server.client();
+        let prefix = unique("long");
+        let locks: Vec<Lock> = (0..1_500)
+            .map(|number| hold(&client, &format!("{prefix}{number:0>200}"), 9_000))
+            .collect();
+        thread::sleep(ms(9_500));
+        assert!(locks.iter().all(Lock::is_held));
+        assert!(client.stats().renewals >= 1_500);
+    });
+}
+
 #[test]
 fn a_row_that_is_locked_harms_its_own_lease_alone() {
     each_server_at_once(|server| {
