@@ -6,10 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dlease::{AcquireOptions, Client, Kind, Lock};
-use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder};
+use mysql::Conn;
 
-use crate::pair::{median, name_of};
+use crate::pair::{median, meet};
 use crate::waiting::questions;
 use crate::{Figure, Target};
 
@@ -17,11 +16,7 @@ const MANY: usize = 10_000;
 
 /// Measures one server.
 pub(crate) fn measure(url: &str, figures: &mut Vec<Figure>) {
-    let plain = url.split('?').next().unwrap_or(url);
-    let options = OptsBuilder::from_opts(Opts::from_url(plain).expect("a URL"));
-    let mut sql = Conn::new(options.prefer_socket(false)).expect("the server answers");
-    let version = sql.query_first::<String, _>("SELECT VERSION()").ok().flatten();
-    let server = name_of(&version.unwrap_or_default());
+    let (mut sql, server) = meet(url);
     let mut add = |what: &str, value, unit, target| {
         figures.push(Figure { server: server.clone(), what: what.to_owned(), value, unit, target });
     };

@@ -13,13 +13,19 @@ const ROUNDS: usize = 21;
 /// Operations of each sort a round.
 const OPERATIONS: u32 = 200;
 
-/// Measures one server.
-pub(crate) fn measure(url: &str, figures: &mut Vec<Figure>) {
+/// A connection of the measurement's own, and the server's name.
+pub(crate) fn meet(url: &str) -> (Conn, String) {
     let plain = url.split('?').next().unwrap_or(url);
     let options = OptsBuilder::from_opts(Opts::from_url(plain).expect("a URL"));
-    let mut raw = Conn::new(options.prefer_socket(false)).expect("the server answers");
-    let server = raw.query_first::<String, _>("SELECT VERSION()").ok().flatten();
-    let server = name_of(&server.unwrap_or_default());
+    let mut sql = Conn::new(options.prefer_socket(false)).expect("the server answers");
+    let version = sql.query_first::<String, _>("SELECT VERSION()").ok().flatten();
+    let name = name_of(&version.unwrap_or_default());
+    (sql, name)
+}
+
+/// Measures one server.
+pub(crate) fn measure(url: &str, figures: &mut Vec<Figure>) {
+    let (mut raw, server) = meet(url);
 
     raw.query_drop(
         "CREATE TABLE IF NOT EXISTS bench_raw (id INT PRIMARY KEY, n BIGINT) ENGINE=InnoDB",
@@ -73,7 +79,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-pub(crate) fn name_of(version: &str) -> String {
+fn name_of(version: &str) -> String {
     let number = version.split('-').next().unwrap_or(version);
     let kind = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
     format!("{kind} {number}")

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dlease::{AcquireOptions, Cancel, Client};
+use mysql::Conn;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder};
 
 use crate::child::{self, How, Turn, now_ns};
-use crate::pair::{median, name_of};
+use crate::pair::{median, meet};
 use crate::{Figure, Target};
 
 const ROUNDS: usize = 3;
@@ -22,10 +22,8 @@ pub(crate) fn measure(url: &str, figures: &mut Vec<Figure>) {
     let plain = url.split('?').next().unwrap_or(url);
     // Like what it is compared to.
     let url = &format!("{plain}?tls=off");
-    let options = OptsBuilder::from_opts(Opts::from_url(plain).expect("a URL"));
-    let mut sql = Conn::new(options.prefer_socket(false)).expect("the server answers");
-    let version = sql.query_first::<String, _>("SELECT VERSION()").ok().flatten();
-    let mut all = Figures { server: name_of(&version.unwrap_or_default()), figures };
+    let (mut sql, server) = meet(url);
+    let mut all = Figures { server, figures };
     sql.query_drop(
         "CREATE TABLE IF NOT EXISTS bench_gate (id INT PRIMARY KEY, n BIGINT, holder BIGINT)",
     )

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use crate::call::Call;
 use crate::error::{Result, Status};
 use crate::events::Event;
 use crate::grant::Grant;
@@ -199,11 +200,7 @@ impl Client {
     /// # Errors
     /// INVALID_ARGUMENT, UNAVAILABLE, SERVER, CONFIG, UNSUPPORTED, CLOSED, FORKED.
     pub fn peek(&self, key: impl AsRef<[u8]>, kind: Kind) -> Result<Option<Holder>> {
-        self.shared().check()?;
-        check_kind(kind)?;
-        let key = Key::new(key.as_ref())?;
-        let call = self.shared().begin(self.shared().io_deadline());
-        self.shared().leases.peek(call.as_ref(), &key)
+        self.ask_about(key.as_ref(), kind, Leases::peek)
     }
 
     /// Releases the lock by force, whoever holds it: its token is no longer valid,
@@ -215,11 +212,21 @@ impl Client {
     /// # Errors
     /// As [`Client::peek`].
     pub fn force_release(&self, key: impl AsRef<[u8]>, kind: Kind) -> Result<bool> {
-        self.shared().check()?;
+        self.ask_about(key.as_ref(), kind, Leases::force_release)
+    }
+
+    fn ask_about<T>(
+        &self,
+        key: &[u8],
+        kind: Kind,
+        ask: fn(&Leases, &Arc<Call>, &Key) -> Result<T>,
+    ) -> Result<T> {
+        let shared = self.shared();
+        shared.check()?;
         check_kind(kind)?;
-        let key = Key::new(key.as_ref())?;
-        let call = self.shared().begin(self.shared().io_deadline());
-        self.shared().leases.force_release(call.as_ref(), &key)
+        let key = Key::new(key)?;
+        let call = shared.begin(shared.io_deadline());
+        ask(&shared.leases, call.as_ref(), &key)
     }
 
     /// Begins to acquire a lock, and returns at once; [`Client::next_event`]

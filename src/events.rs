@@ -63,6 +63,19 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// The last event was taken: the descriptor is readable no more, unless the
+    /// client is closed.
+    fn clear_if_empty(&self) {
+        if self.queue.is_empty()
+            && !self.closed
+            && let Some(descriptor) = &self.descriptor
+        {
+            descriptor.clear();
+        }
+    }
+}
+
 impl Events {
     pub(crate) fn push(&self, event: Event) {
         let mut state = self.state.lock();
@@ -91,14 +104,9 @@ impl Events {
         let mut state = self.state.lock();
         let is_its =
             |event: &Event| event.watcher.as_ref().is_some_and(|w| Arc::ptr_eq(w, watcher));
-        let before = state.queue.len();
-        state.queue.retain(|event| !is_its(event));
-        if state.queue.is_empty()
-            && before > 0
-            && !state.closed
-            && let Some(descriptor) = &state.descriptor
-        {
-            descriptor.clear();
+        if state.queue.iter().any(is_its) {
+            state.queue.retain(|event| !is_its(event));
+            state.clear_if_empty();
         }
     }
 
@@ -108,12 +116,7 @@ impl Events {
         let mut state = self.state.lock();
         loop {
             if let Some(event) = state.queue.pop_front() {
-                if state.queue.is_empty()
-                    && !state.closed
-                    && let Some(descriptor) = &state.descriptor
-                {
-                    descriptor.clear();
-                }
+                state.clear_if_empty();
                 return Ok(Some(event));
             }
             if state.closed {

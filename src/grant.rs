@@ -147,6 +147,11 @@ fn row_until(ttl: Duration) -> Instant {
     Instant::now().after(ttl + ttl / 100)
 }
 
+/// Until when the library renews a lease that is asked for now.
+fn max_hold_of(request: &Request) -> Instant {
+    request.max_hold.map_or(Instant::NEVER, |limit| Instant::now().after(limit))
+}
+
 /// More renewals without an answer are not remembered.
 const MOST_ATTEMPTS: usize = 100;
 /// How long a release waits for a renewal of the client's own thread. One that
@@ -159,15 +164,14 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 impl Grant {
     pub(crate) fn new(request: &Request, granted: &Granted) -> Grant {
         let Granted { token, hold, deadline, turn_began, turn_goes_on } = *granted;
-        let Request { key, owner, ttl, renews, max_hold, .. } = request.clone();
-        let now = Instant::now();
+        let Request { key, owner, ttl, renews, .. } = request.clone();
         let mut state = State {
             phase: Phase::Held,
             ttl,
             deadline,
             row_until: row_until(ttl),
             renew_at: Instant::NEVER,
-            max_hold: max_hold.map_or(Instant::NEVER, |limit| now.after(limit)),
+            max_hold: max_hold_of(request),
             given_back: false,
             handles: 1,
             watchers: Vec::new(),
@@ -262,8 +266,7 @@ impl Grant {
         state.handles += 1;
         state.ttl = state.ttl.max(request.ttl);
         if request.renews {
-            let limit =
-                request.max_hold.map_or(Instant::NEVER, |limit| Instant::now().after(limit));
+            let limit = max_hold_of(request);
             let renewed_already = state.renew_at != Instant::NEVER;
             state.max_hold = if renewed_already { state.max_hold.max(limit) } else { limit };
             state.renew_later();

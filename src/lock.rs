@@ -227,7 +227,7 @@ impl Lock {
         if released {
             self.grant.released();
             leases.stats.count(Counter::Releases);
-            self.client.leases.grants.remove(&self.grant);
+            leases.grants.remove(&self.grant);
         } else {
             leases.tell_lost(call, &self.grant);
             self.client.tell_if_lost(&self.grant);

@@ -170,7 +170,7 @@ impl Shared {
         }
         let request = &waiter.request;
         if let Some(lock) = self.join_as_it_is(request) {
-            return self.tell_joined(&waiter, tag, Ok(lock));
+            return self.tell_joined(&waiter, tag, lock);
         }
         if request.one_try || request.unfair {
             let (shared, waiter) = (Arc::clone(self), Arc::clone(&waiter));
@@ -222,7 +222,7 @@ impl Shared {
             let limit = waiter.call.deadline().min(Instant::now().after(A_MOMENT));
             let begun = self.leases.calls.begin(limit);
             if let Ok(Some(lock)) = self.join(begun.as_ref(), &waiter.request) {
-                return self.tell_joined(waiter, tag, Ok(lock));
+                return self.tell_joined(waiter, tag, lock);
             }
         }
         // Told by whoever ended it, if somebody did.
@@ -231,11 +231,11 @@ impl Shared {
     }
 
     /// An acquire without a thread has joined a grant of this client's.
-    fn tell_joined(&self, waiter: &Arc<Waiter>, tag: u64, joined: Result<Lock>) {
+    fn tell_joined(&self, waiter: &Arc<Waiter>, tag: u64, joined: Lock) {
         let (was_waiting, _) = waiter.leave();
         self.leases.waiting.leave(waiter);
         if was_waiting {
-            self.tell(tag, joined);
+            self.tell(tag, Ok(joined));
         }
     }
 

@@ -329,11 +329,17 @@ impl Row<'_> {
 /// so that any number of keys is one statement; each row is fetched by the full
 /// primary key.
 pub(crate) fn watch(names: &Names, namespace: &[u8], keys: &[&[u8]]) -> String {
+    read_all(names, namespace, keys, "")
+}
+
+/// The place of each of `keys` in the list, from 1, the microseconds left, and more
+/// `columns`.
+pub(super) fn read_all(names: &Names, namespace: &[u8], keys: &[&[u8]], columns: &str) -> String {
     let (lock, now, namespace) = (&names.lock, NOW_US, hex(namespace));
     let list: Vec<String> = keys.iter().map(|key| format!("\"{}\"", hex_digits(key))).collect();
     let list = list.join(",");
     format!(
-        "SELECT w.n, IF(l.expires_us > {now}, l.expires_us - {now}, 0) AS left_us \
+        "SELECT w.n, IF(l.expires_us > {now}, l.expires_us - {now}, 0) AS left_us{columns} \
          FROM JSON_TABLE('[{list}]', '$[*]' COLUMNS (n FOR ORDINALITY, \
          k VARCHAR(510) CHARACTER SET ascii PATH '$')) AS w \
          STRAIGHT_JOIN {lock} AS l FORCE INDEX (PRIMARY) \

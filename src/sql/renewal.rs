@@ -97,24 +97,14 @@ pub(crate) fn renew_one(names: &Names, namespace: &[u8], due: &Due<'_>) -> Strin
     )
 }
 
-/// `look_all`: place in the list from 1, token, holds, attempt and the
-/// microseconds left of each; a key without a row is left out.
+/// `look_all`: place in the list from 1, microseconds left, token, holds and attempt
+/// of each; a key without a row is left out.
 ///
 /// A plain read, which waits for nobody, behind `renew_all` in one packet: a row
 /// whose `attempt` is the renewal's was renewed. One that is this grant's still,
 /// and was not, was locked.
 pub(crate) fn look_all(names: &Names, namespace: &[u8], keys: &[&[u8]]) -> String {
-    let (lock, now, namespace) = (&names.lock, NOW_US, hex(namespace));
-    let list: Vec<String> = keys.iter().map(|key| format!("\"{}\"", hex_digits(key))).collect();
-    let list = list.join(",");
-    format!(
-        "SELECT w.n, l.token, l.holds, l.attempt, \
-         IF(l.expires_us > {now}, l.expires_us - {now}, 0) AS left_us \
-         FROM JSON_TABLE('[{list}]', '$[*]' COLUMNS (n FOR ORDINALITY, \
-         k VARCHAR(510) CHARACTER SET ascii PATH '$')) AS w \
-         STRAIGHT_JOIN {lock} AS l FORCE INDEX (PRIMARY) \
-         ON l.namespace = {namespace} AND l.kind = 0 AND l.lock_key = UNHEX(w.k)"
-    )
+    super::lease::read_all(names, namespace, keys, ", l.token, l.holds, l.attempt")
 }
 
 #[cfg(test)]

@@ -98,12 +98,14 @@ fn a_wait_ends_in_time_out_and_a_fired_token_ends_it_at_once() {
 
         let cancel = Cancel::new();
         let firing = cancel.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(ms(200));
-            firing.fire();
-        });
         let options = AcquireOptions::new().cancel(&cancel);
-        let (result, took) = timed(|| two.acquire(&key, &options));
+        let (result, took) = timed(|| {
+            std::thread::spawn(move || {
+                std::thread::sleep(ms(200));
+                firing.fire();
+            });
+            two.acquire(&key, &options)
+        });
         assert_eq!(status(result), Status::Cancelled);
         assert!(took >= ms(200) && took < ms(300), "{took:?}");
         // It stays fired.

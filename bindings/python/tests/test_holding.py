@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import signal
 import threading
 import time
@@ -155,43 +156,22 @@ def test_a_task_waits_for_a_loss_without_a_thread(url: str, client: dlease.Clien
 # The guard, on every driver.
 
 
-def _pymysql(url: str, autocommit: bool) -> Any:
-    import pymysql
-
-    parts = urlsplit(url)
-    return pymysql.connect(
-        host=parts.hostname, port=parts.port, user=parts.username, password=parts.password,
-        database=parts.path[1:], autocommit=autocommit,
-    )  # fmt: skip
+DRIVERS = ["pymysql", "MySQLdb", "mysql.connector"]
 
 
-def _mysqlclient(url: str, autocommit: bool) -> Any:
-    import MySQLdb  # type: ignore[import-untyped]
-
-    parts = urlsplit(url)
-    return MySQLdb.connect(
-        host=parts.hostname, port=parts.port, user=parts.username, password=parts.password,
-        database=parts.path[1:], autocommit=autocommit,
-    )  # fmt: skip
-
-
-def _connector(url: str, autocommit: bool) -> Any:
-    import mysql.connector
-
-    parts = urlsplit(url)
-    return mysql.connector.connect(
-        host=parts.hostname, port=parts.port, user=parts.username, password=parts.password,
-        database=parts.path[1:], autocommit=autocommit,
-    )  # fmt: skip
-
-
-@pytest.fixture(params=[_pymysql, _mysqlclient, _connector], ids=lambda driver: driver.__name__[1:])
+@pytest.fixture(params=DRIVERS)
 def connect(request: pytest.FixtureRequest, url: str) -> Iterator[Connect]:
+    driver = importlib.import_module(request.param)
+    parts = urlsplit(url)
     opened = []
 
     def open_one(autocommit: bool = False) -> Any:
-        opened.append(request.param(url, autocommit))
-        return opened[-1]
+        connection = driver.connect(
+            host=parts.hostname, port=parts.port, user=parts.username, password=parts.password,
+            database=parts.path[1:], autocommit=autocommit,
+        )  # fmt: skip
+        opened.append(connection)
+        return connection
 
     yield open_one
     for connection in opened:

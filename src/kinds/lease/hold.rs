@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use super::hand_over::RungOut;
-use super::{Found, Leases, micros, not_held};
+use super::{Found, Leases, micros, not_held, taken_by};
 use crate::call::Call;
 use crate::error::Result;
 use crate::grant::{self, Grant, LostCause};
 use crate::random;
 use crate::resolve::{self, Leftover};
 use crate::session::failure::Failure;
-use crate::sql::lease::FORCED;
 use crate::stats::Counter;
 use crate::sync::Arc;
 use crate::sys::clock::Instant;
@@ -128,10 +127,7 @@ impl Leases {
     pub(crate) fn tell_lost(&self, call: &Arc<Call>, grant: &Grant) {
         let cause = match self.look(call, grant) {
             Ok(None) => LostCause::RowGone,
-            Ok(Some(found)) if found.stamp.token != grant.token && found.attempt == FORCED => {
-                LostCause::Forced
-            }
-            Ok(Some(found)) if found.stamp.token != grant.token => LostCause::Taken,
+            Ok(Some(found)) if found.stamp.token != grant.token => taken_by(&found.attempt),
             _ => LostCause::Expired,
         };
         grant.lost(cause);

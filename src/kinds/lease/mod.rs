@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::call::{Call, Waited};
 use crate::calls::Calls;
 use crate::error::{Error, Result, Status};
+use crate::grant::LostCause;
 use crate::grants::Grants;
 use crate::key::Key;
 use crate::resolve::Resolver;
@@ -24,7 +25,7 @@ use crate::session::connect::Connector;
 use crate::session::failure::{Class, Failure};
 use crate::session::pool::{NoSession, Pool};
 use crate::session::{Cells, Session, number};
-use crate::sql::lease::{Row, Stamp};
+use crate::sql::lease::{FORCED, Row, Stamp};
 use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, Mutex};
 use crate::sys::clock::Instant;
@@ -129,8 +130,14 @@ impl Leases {
     /// what is missing, or say why they may not. True if a new one may answer
     /// otherwise: servers keep an account's rights in a session, and this one
     /// is older than the call.
-    fn give_session_back(
+    fn give_session_back(&self, call: &Call, session: Session, failure: Option<&Failure>) -> bool {
+        self.give_back_to(&self.pool, call, session, failure)
+    }
+
+    /// The same, for a session of this pool's.
+    fn give_back_to(
         &self,
+        pool: &Arc<Pool>,
         call: &Call,
         mut session: Session,
         failure: Option<&Failure>,
@@ -143,9 +150,9 @@ impl Leases {
             class == Class::NoTable || (class == Class::Config && session.opened_at < call.begun());
         if matches!(class, Class::NoTable | Class::Config) {
             session.mark_broken();
-            self.pool.flush();
+            pool.flush();
         }
-        self.pool.put_back(session);
+        pool.put_back(session);
         was_outdated
     }
 
@@ -211,6 +218,11 @@ impl Found {
     fn is_full(&self) -> bool {
         self.holds.len() >= 256
     }
+}
+
+/// How a grant was lost whose row has another token, by what is in `attempt`.
+fn taken_by(attempt: &[u8; 16]) -> LostCause {
+    if *attempt == FORCED { LostCause::Forced } else { LostCause::Taken }
 }
 
 /// True if `hold` is one of a row's.

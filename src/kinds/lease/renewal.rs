@@ -4,13 +4,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Leases, has_hold, micros};
+use super::{Leases, has_hold, micros, taken_by};
 use crate::call::Call;
 use crate::grant::{self, Grant, LostCause, Renewal};
 use crate::session::failure::{Class, Failure};
-use crate::session::pool::NoSession;
+use crate::session::pool::{NoSession, Pool};
 use crate::session::{Cells, Session, number_in};
-use crate::sql::lease::FORCED;
 use crate::sql::renewal::{self as statement, Due};
 use crate::stats::Counter;
 use crate::sync::Arc;
@@ -34,25 +33,14 @@ impl Leases {
         let entered = self.calls.begin(Instant::now().after(limit));
         let call = entered.as_ref();
         self.stats.count_many(Counter::Renewals, begun.len() as u64);
-        let Some((mut session, is_own)) = self.session_to_renew(call) else {
+        let Some((mut session, pool)) = self.session_to_renew(call) else {
             return begun.iter().for_each(|(grant, _)| grant.not_renewed(true));
         };
         let answer = self.ask_to_renew(&mut session, call, &begun);
-        let failure = answer.as_ref().err().cloned();
-        if is_own {
-            // Where tables or rights are not what they had been, the next session
-            // sees what is there now.
-            let class = failure.as_ref().map(|failure| failure.refusal().class());
-            if matches!(class, Some(Class::NoTable | Class::Config)) {
-                session.mark_broken();
-            }
-            self.renewals.put_back(session);
-        } else {
-            self.give_session_back(call, session, failure.as_ref());
-        }
-        match (answer, failure) {
-            (Ok(rows), _) => self.conclude_renewals(&begun, &rows),
-            (Err(failure), _) => {
+        self.give_back_to(pool, call, session, answer.as_ref().err());
+        match answer {
+            Ok(rows) => conclude_all(&begun, &rows),
+            Err(failure) => {
                 self.stats.count_retry(failure.refusal().class());
                 let is_lost = matches!(failure, Failure::Lost(_));
                 let unreachable = is_lost || failure.refusal().class() == Class::ReadOnly;
@@ -69,14 +57,14 @@ impl Leases {
     /// A session of the renewer's own, apart from the pool's, so that no statement
     /// of a caller's delays a renewal; one of the pool's, where the server lets
     /// nobody more in.
-    fn session_to_renew(&self, call: &Arc<Call>) -> Option<(Session, bool)> {
+    fn session_to_renew(&self, call: &Arc<Call>) -> Option<(Session, &Arc<Pool>)> {
         let soon = self.calls.begin(call.deadline().min(Instant::now().after(OWN_SESSION)));
         match self.renewals.take(soon.as_ref()) {
-            Ok(session) => return Some((session, true)),
+            Ok(session) => return Some((session, &self.renewals)),
             Err(NoSession::Interrupted(_)) => return None,
             Err(NoSession::Failed(_) | NoSession::Late(_)) => {}
         }
-        self.pool.take(call).ok().map(|session| (session, false))
+        self.pool.take(call).ok().map(|session| (session, &self.pool))
     }
 
     fn ask_to_renew(
@@ -116,23 +104,22 @@ impl Leases {
         let text = format!("{renew}; {look}");
         session.query_last(call, &text)
     }
+}
 
-    /// Each row tells what became of its lease.
-    fn conclude_renewals(&self, begun: &[(&Arc<Grant>, Renewal<'_>)], rows: &[Cells]) {
-        let rows: HashMap<u64, &Cells> = rows.iter().map(|row| (number_in(row, 0), row)).collect();
-        for (place, (grant, renewal)) in (1..).zip(begun) {
-            match rows.get(&place).map(|row| Seen::read(row)) {
-                None => grant.found_lost(LostCause::RowGone),
-                Some(row) => conclude(grant, renewal, &row),
-            }
+/// Each row tells what became of its lease.
+fn conclude_all(begun: &[(&Arc<Grant>, Renewal<'_>)], rows: &[Cells]) {
+    let rows: HashMap<u64, &Cells> = rows.iter().map(|row| (number_in(row, 0), row)).collect();
+    for (place, (grant, renewal)) in (1..).zip(begun) {
+        match rows.get(&place).map(|row| Seen::read(row)) {
+            None => grant.found_lost(LostCause::RowGone),
+            Some(row) => conclude(grant, renewal, &row),
         }
     }
 }
 
 fn conclude(grant: &Grant, renewal: &Renewal<'_>, row: &Seen) {
     if row.token != grant.token {
-        let is_forced = row.attempt == FORCED;
-        return grant.found_lost(if is_forced { LostCause::Forced } else { LostCause::Taken });
+        return grant.found_lost(taken_by(&row.attempt));
     }
     if !has_hold(&row.holds, &grant.hold) || row.left.is_zero() {
         return grant.found_lost(LostCause::Expired);
@@ -163,10 +150,10 @@ impl Seen {
     fn read(row: &Cells) -> Seen {
         let bytes = |column: usize| row.get(column).cloned().flatten().unwrap_or_default();
         Seen {
-            token: number_in(row, 1),
-            holds: bytes(2),
-            attempt: bytes(3).try_into().unwrap_or_default(),
-            left: Duration::from_micros(number_in(row, 4)),
+            left: Duration::from_micros(number_in(row, 1)),
+            token: number_in(row, 2),
+            holds: bytes(3),
+            attempt: bytes(4).try_into().unwrap_or_default(),
         }
     }
 }
